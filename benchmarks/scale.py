@@ -22,7 +22,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.model.parameters import count_parameters
 from clearhead.model.registry import build_model
-from clearhead.tasks.trainable.batches import Seq2SeqBatch, seq2seq_loss
+from clearhead.tasks.trainable.seq2seq import Seq2SeqBatch, seq2seq_loss
 from clearhead.training.distributed.process_group import ProcessGroup, init_distributed
 
 TOKENS = 25_000  # target tokens of an update of the paper

@@ -24,7 +24,7 @@ from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.shortlist import Shortlist
 from clearhead.engines.threads import set_num_threads
 from clearhead.evaluation.metrics import bleu
-from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
+from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained, train_small
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from clearhead.cli.main import main
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, _to_bytes
-from tests.tasks.every import Models, write_files
+from tests.tasks.all_tasks import Models, write_files
 
 
 @pytest.fixture

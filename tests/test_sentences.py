@@ -15,7 +15,7 @@ from clearhead.cli.main import main
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.serving.app import make_app
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained
 
 FIRST, SECOND = "The dog sees the cat.", "The old king sleeps."

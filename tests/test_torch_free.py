@@ -10,7 +10,7 @@ import pytest
 
 from clearhead import runtime
 from tests.serving.browser import free_port, wait_for
-from tests.tasks.every import Models, write_files
+from tests.tasks.all_tasks import Models, write_files
 from tests.terminal import Finished, run_process
 
 pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())

@@ -11,7 +11,7 @@ import clearhead
 SOURCE = Path(clearhead.__file__).parent
 # The stages in the order in which data flows; a file imports from its own stage and from those before it.
 STAGES = [
-    "errors", "files", "extras", "config", "data", "grammar", "kernels", "model", "bundle", "runtime",
+    "errors", "files", "json_format", "extras", "config", "data", "grammar", "kernels", "model", "bundle", "runtime",
     "decoding", "engines", "interop", "evaluation", "tasks", "training", "inspection", "api", "serving", "study", "cli",
 ]  # fmt: skip
 

@@ -98,7 +98,7 @@ class OnnxRuntime(Generating):
         exported = folder / "gpt2-onnx"
         if not exported.exists():
             exported.mkdir()
-            generators.write(gpt2(), exported)
+            generators.write_generator(gpt2(), exported)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(str(exported / "decoder.onnx"), options)

@@ -29,7 +29,7 @@ from clearhead.data.readers.pairs import load_pairs
 from clearhead.evaluation.metrics import bleu
 from clearhead.files import write_atomically
 from clearhead.interop.importer import ImportSource, import_checkpoint
-from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer, translate_texts
+from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer, translate_unsplit
 
 LENGTHS = (0, 8, 12, 16, 20, 1000)  # words of a source, for scores by length
 
@@ -135,7 +135,7 @@ def machine() -> str:
 def bleu_by_length(model: Any, paths: Sequence[Path]) -> dict[str, float]:
     """BLEU of the sentences of like source length, in words."""
     pairs = load_pairs(paths).records
-    texts = translate_texts(model, [pair.source for pair in pairs], model.config.decoding)
+    texts = translate_unsplit(model, [pair.source for pair in pairs], model.config.decoding)
     scores = {}
     for low, high in pairwise(LENGTHS):
         chosen = [index for index, pair in enumerate(pairs) if low < len(pair.source.split()) <= high]

@@ -11,7 +11,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.cli.stdin_batches import MAX_LINES, batches, with_progress
-from clearhead.tasks.lexical_constraints import contains
+from clearhead.tasks.lexical_constraints import contains_word
 from tests.whole import Trained
 
 LINES = ["The dog sees the cat.", "A child laughs.", "The old king sleeps."]
@@ -36,10 +36,10 @@ def test_constraints_hold_in_every_line(translate, trained: Trained) -> None:  #
     records = [json.loads(line) for line in translate(*options, "--n-best", "2").splitlines()]
     assert len(records) == 3
     for record in records:
-        assert record["unmet"] == [] and len(record["n_best"]) == 2
+        assert record["unmet_constraints"] == [] and len(record["n_best"]) == 2
         for one in record["n_best"]:
-            assert one["text"].startswith("Der") and contains(one["text"], "Katze")
-            assert contains(one["text"], "alten Mann") and not contains(one["text"], "Hund")
+            assert one["text"].startswith("Der") and contains_word(one["text"], "Katze")
+            assert contains_word(one["text"], "alten Mann") and not contains_word(one["text"], "Hund")
     model = clearhead.load(trained.folder)
     found = model.translate_many(LINES, prefix="Der", include=["Katze", "alten Mann"], exclude=["Hund"])
     assert [one.text for one in found] == [record["text"] for record in records]
@@ -49,8 +49,8 @@ def test_unmet_constraints_are_reported(translate) -> None:  # type: ignore[no-u
     """A rule prevents the words although the length limit allows them; an empty line stays empty."""
     options = ["--include", "Katze", "--set", "decoding.no_repeat_ngram_size=1", "--prefix", "Katz und", "--json"]
     records = [json.loads(line) for line in translate(*options, lines=[LINES[0], ""]).splitlines()]
-    assert records[1]["text"] == "" and records[1]["unmet"] == ["Katz und", "Katze"]
-    assert all(("Katze" in record["unmet"]) != contains(record["text"], "Katze") for record in records)
+    assert records[1]["text"] == "" and records[1]["unmet_constraints"] == ["Katz und", "Katze"]
+    assert all(("Katze" in record["unmet_constraints"]) != contains_word(record["text"], "Katze") for record in records)
 
 
 def test_samples_are_the_same_alone_and_again(translate) -> None:  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ import pytest
 import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import SETTINGS, Trained, train_small
 
 LINES = ["The dog sees the cat.", "", "The old king sleeps.", "A child laughs.", "  "]

@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead import runtime
 from clearhead.cli.main import main
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained
 
 needs_core = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())

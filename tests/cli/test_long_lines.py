@@ -10,7 +10,7 @@ import pytest
 import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import DecodingError
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained
 
 Run = pytest.CaptureFixture[str]
@@ -86,11 +86,12 @@ def test_the_label_of_a_long_text_is_the_mean_log_probability(models: Models) ->
     found = model.classify(LONG)
     assert len(found.parts) > 1 and " ".join(part.text for part in found.parts) == LONG.strip()
     means = {
-        label: np.mean([math.log(part.found.probabilities[label]) for part in found.parts]) for label in ("bad", "good")
+        label: np.mean([math.log(part.classification.probabilities[label]) for part in found.parts])
+        for label in ("bad", "good")
     }
     total = sum(math.exp(mean) for mean in means.values())
     assert found.probabilities == pytest.approx({label: math.exp(mean) / total for label, mean in means.items()})
-    assert found.to_json()["parts"][0] == {"text": found.parts[0].text, **found.parts[0].found.to_json()}
+    assert found.to_json()["parts"][0] == {"text": found.parts[0].text, **found.parts[0].classification.to_json()}
     empty = model.classify("")
     assert (empty.label, empty.probabilities) == ("", {})
 
@@ -98,8 +99,8 @@ def test_the_label_of_a_long_text_is_the_mean_log_probability(models: Models) ->
 def test_the_embedding_of_a_long_text_is_the_weighted_mean(models: Models, run: Runner) -> None:
     model = clearhead.load(models["mlm"])
     [found] = model.embed_texts([LONG])
-    lengths = np.array([tokens + 2 for _, tokens in found.parts])  # with the special tokens around each part
-    of_parts = np.array(model.embed([text for text, _ in found.parts]))
+    lengths = np.array([part.tokens + 2 for part in found.parts])  # with the special tokens around each part
+    of_parts = np.array(model.embed([part.text for part in found.parts]))
     assert len(lengths) > 1 and model.embed(LONG) == pytest.approx(lengths @ of_parts / lengths.sum(), abs=1e-5)
     unit = model.embed([LONG, "The dog."], unit=True)
     assert np.linalg.norm(unit, axis=1) == pytest.approx(1)
@@ -111,7 +112,7 @@ def test_masks_of_a_long_text_are_filled_in_their_parts(models: Models, run: Run
     folder = models["mlm"]
     text = f"The [MASK] dog eats. {LONG} A [MASK] cat."
     first, last = clearhead.load(folder).fill(text, top=2)
-    assert [one.gap for one in (*first, *last)] == [1, 1, 2, 2]
+    assert [one.mask for one in (*first, *last)] == [1, 1, 2, 2]
     assert last[0].text.startswith("The [MASK] dog eats.") and last[0].text.endswith("cat.")
     assert last[0].text.count("[MASK]") == 1
     lines, report = run("fill", folder, "--top", "1", text=f"no mask\n{text}\nThe [MASK].\n")

@@ -11,7 +11,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.pairs import load_pairs
 from clearhead.tasks.registry import get_task
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.whole import Trained
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 from tests.terminal import COMBINATIONS, Commands, command_server, run_process
 from tests.whole import Trained
 

@@ -125,6 +125,6 @@ def test_the_split_mode_follows_the_training_sources() -> None:
 
 
 def test_splitting_and_joining_do_not_import_torch() -> None:
-    modules = "clearhead.data.segmentation, clearhead.tasks.long_texts, clearhead.tasks.translation.result"
+    modules = "clearhead.data.segmentation, clearhead.tasks.long_texts, clearhead.tasks.generated_text"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -25,7 +25,7 @@ def log_softmax(logits_V: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class TableState:
-    """What the rows have read: their sentence's key, and the tokens so far; the tokens that steps are restricted to."""
+    """Keys of the sentences, the tokens that each row has read, and the tokens that steps are restricted to."""
 
     key_N: tuple[int, ...]
     width: int
@@ -86,16 +86,15 @@ class TableGenerator:
         logits_U = self.logits(state.key_N[sentence], history)[state.tokens_U]
         return log_softmax(np.where(state.allowed_NU[sentence], logits_U, -np.inf)).astype(np.float32)
 
-    def repeat(self, state: TableState, width: int, /) -> TableState:
-        assert state.width == 1
-        return replace(state, width=width, history=tuple(each for each in state.history for _ in range(width)))
-
     def reorder(self, state: TableState, rows_R: Ints, /) -> TableState:
-        sentences = rows_R[:: state.width] // state.width
-        assert (rows_R // state.width == sentences.repeat(state.width)).all(), "a row left its sentence"
-        allowed_NU = None if state.allowed_NU is None else state.allowed_NU[sentences]
-        keys, history = (state.key_N[each] for each in sentences), (state.history[row] for row in rows_R)
-        return TableState(tuple(keys), state.width, tuple(history), state.tokens_U, allowed_NU)
+        sentences_R = rows_R // state.width
+        sentences_N = sentences_R[np.flatnonzero(np.diff(sentences_R, prepend=-1))]
+        width = len(rows_R) // len(sentences_N)
+        assert width == state.width or state.width == 1, "only single rows are repeated"
+        assert (sentences_R == sentences_N.repeat(width)).all(), "a row left its sentence"
+        allowed_NU = None if state.allowed_NU is None else state.allowed_NU[sentences_N]
+        keys, history = (state.key_N[each] for each in sentences_N), (state.history[row] for row in rows_R)
+        return TableState(tuple(keys), width, tuple(history), state.tokens_U, allowed_NU)
 
     def restrict(self, state: TableState, tokens_U: Ints, allowed_NU: Bools, /) -> TableState:
         assert (np.diff(tokens_U) > 0).all() and allowed_NU.shape == (len(state.key_N), len(tokens_U))

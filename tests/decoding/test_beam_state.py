@@ -20,11 +20,11 @@ INF = float("inf")
     [
         # Words only: the third just misses.
         ([5, 6, 7, 8, 9], [-1.0, -2.0, -2.5, -4.0, -5.0], False, [], [0, 1], 0.5),
-        # An end inside the beam is finished and leaves its place to the third.
+        # An end inside the beam is finished and leaves its row to the third.
         ([5, END, 7, 8, 9], [-1.0, -2.0, -2.75, -4.0, -5.0], False, [1], [0, 2], 0.75),
         # An end outside is dropped; the third word is the closest to the edge.
         ([5, 6, 7, END, 9], [-1.0, -2.0, -2.5, -4.0, -5.0], False, [], [0, 1], 0.5),
-        # At the limit the best two finish as they are.
+        # At the limit the best two finish unchanged.
         ([5, END, 7, 8, 9], [-1.0, -2.0, -2.75, -4.0, -5.0], True, [0, 1], [0, 2], 0.75),
         # Too few that are possible: nothing to be close to.
         ([5, END, 7, 8, 9], [-1.0, -2.0, -INF, -INF, -INF], False, [1], [0, 2], INF),
@@ -47,7 +47,7 @@ def test_what_becomes_of_candidates(
 
 
 class Scripted(TableGenerator):
-    """The same probabilities for every sentence, by place. What is given to padding is never written."""
+    """Generator with the same probabilities for every sentence, by position. Padding is never generated."""
 
     def __init__(self, script: list[dict[int, float]]) -> None:
         super().__init__(vocab_size=7)
@@ -70,7 +70,7 @@ def test_cannot_improve_waits_for_what_length_may_still_win() -> None:
 
 
 def test_banks_wait_for_what_says_the_word_in_its_time() -> None:
-    """To say 6 at once and end fills the last bank of a greedy search; the likelier way there is longer."""
+    """Token 6 at once and the end fill the last bank of a greedy search; the more probable output is longer."""
     generator = Scripted([{5: 0.9, 6: 0.1}, {4: 0.4, END: 0.6}, {6: 1.0}, {END: 1.0}])
     src_NS, asked = [[0]], [Constraints(include=LexicalConstraints(((6,),)))]
     [[found]] = search(SearchBatch(generator, src_NS, DecodingConfig(beam_size=1), [9], END, PAD, 1, None, asked))
@@ -78,7 +78,7 @@ def test_banks_wait_for_what_says_the_word_in_its_time() -> None:
 
 
 def test_the_margin_of_a_sentence_is_that_of_its_closest_choice() -> None:
-    """The second and third word of the first place are nearly alike; everything else is plain."""
+    """The second and third token of the first position are almost equally probable; all other margins are large."""
     generator = Scripted([{4: 0.5, 5: 0.2, 6: 0.2 * np.exp(-0.001)}, {END: 1.0}])
     src_NS = [[0]]
     [found] = run_search(SearchBatch(generator, src_NS, DecodingConfig(beam_size=2), [9], END, PAD))

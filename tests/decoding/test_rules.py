@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Ints, Step
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.logits_rules import TokenAutomaton, repeating
+from clearhead.decoding.logits_rules import TokenAutomaton, tokens_repeating_ngram
 from clearhead.decoding.requests import Constraints, Hypothesis
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
@@ -89,7 +89,7 @@ def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -
 
 
 def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
-    """Token 5 would go on with the word before it."""
+    """Token 5 continues the previous word."""
     asked = Constraints(include=LexicalConstraints(((3,),), frozenset({5})))
 
     def has_word(tokens: Tokens) -> bool:
@@ -99,7 +99,7 @@ def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
 
 
 def test_no_rule_is_dropped_when_nothing_is_left() -> None:
-    """Three words, none twice, and no end before four: what was written until then is taken as it is."""
+    """Three words, none twice, and no end before four tokens: the unfinished output is returned."""
     decoding = DecodingConfig(beam_size=2, no_repeat_ngram_size=1, min_length=4)
     for found in found_by(decoding, n_best=2):
         assert {each.finish_reason for each in found} == {"blocked"}
@@ -108,10 +108,10 @@ def test_no_rule_is_dropped_when_nothing_is_left() -> None:
 
 
 def test_repeating_by_hand() -> None:
-    assert repeating([7, 8, 7], 2) == [8]
-    assert repeating([7, 8, 9, 7, 8], 3) == [9]
-    assert repeating([7, 8], 3) == [] and repeating([], 1) == []
-    assert repeating([7, 8], 1) == [7, 8]
+    assert tokens_repeating_ngram([7, 8, 7], 2) == [8]
+    assert tokens_repeating_ngram([7, 8, 9, 7, 8], 3) == [9]
+    assert tokens_repeating_ngram([7, 8], 3) == [] and tokens_repeating_ngram([], 1) == []
+    assert tokens_repeating_ngram([7, 8], 1) == [7, 8]
 
 
 # Tokens 3 to 8 spell these; a word is letters without a space.
@@ -154,12 +154,12 @@ def ends_with_word(text: str, word: str) -> bool:
 @settings(max_examples=300, deadline=None)
 def test_a_spelling_knows_every_token_that_completes_the_word(word: str, tokens: list[int]) -> None:
     expected = [token for token in SURFACES if ends_with_word(text_of([*tokens, token]), word)]
-    assert spell(word).ends(tokens) == expected
+    assert spell(word).completing_tokens(tokens) == expected
 
 
 @pytest.mark.parametrize("word", ["a", "ab", "aa"])
 def test_excluded_words_are_written_in_no_way(word: str) -> None:
-    """Of all outputs that never stand at the end of the word, search finds the best."""
+    """Search finds the best output that never contains the word."""
     table, decoding = TableGenerator(9), DecodingConfig(beam_size=260)
     asked = [Constraints(exclude=(spell(word),))] * SENTENCES
     results = search(
@@ -207,18 +207,18 @@ def test_lengths_that_cannot_be_met_are_refused(
         engine(random_model()).run([type(request)(request.source, 1, asked)], decoding)
 
 
-def test_plain_search_does_no_new_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a rule, a group, a sample or coverage nothing of them is touched, and no attention is asked for."""
+def test_plain_search_runs_no_code_of_other_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rules, groups, samples and coverage, none of their code runs, and no attention is requested."""
     import clearhead.decoding.search as module
 
-    for name in ("apply_rules", "BankCandidates", "DiverseCandidates", "Sampled", "Coverage"):
+    for name in ("apply_rules", "BankCandidates", "DiverseCandidates", "SamplingSelector", "Coverage"):
         monkeypatch.setattr(module, name, None)
-    asked: list[bool] = []
+    requested: list[bool] = []
 
-    class Watched(TableGenerator):
+    class RecordingGenerator(TableGenerator):
         def step(self, tokens_RT: Ints, state: TableState, /, want_attention: bool = False, *more: Any) -> Step:
-            asked.append(want_attention)
+            requested.append(want_attention)
             return super().step(tokens_RT, state)
 
-    search(SearchBatch(Watched(6), [[0], [1], [2]], DecodingConfig(beam_size=2), [4] * 3, END, PAD))
-    assert asked and not any(asked)
+    search(SearchBatch(RecordingGenerator(6), [[0], [1], [2]], DecodingConfig(beam_size=2), [4] * 3, END, PAD))
+    assert requested and not any(requested)

@@ -15,10 +15,10 @@ from transformers.generation.logits_process import (
 )
 
 from clearhead.config.decoding import SamplingConfig
-from clearhead.decoding.sampling import FilteredTokens, gumbel, min_p, rank_samples, top_k, top_p
+from clearhead.decoding.sampling import FilteredTokens, gumbel, min_p, rank_tokens, top_k, top_p
 from tests.decoding.table import log_softmax
 
-IDS = torch.zeros(1, 1, dtype=torch.long)  # what transformers wants and does not look at
+IDS = torch.zeros(1, 1, dtype=torch.long)  # required by transformers, but not used
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -28,7 +28,7 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
     for temperature in (0.3, 1.0, 2.5):
         expected = TemperatureLogitsWarper(temperature)(IDS, logits_V[None])[0]
         settings = SamplingConfig(temperature=temperature)
-        ranks_V, _ = rank_samples(logits_V.numpy(), settings, np.zeros(101, np.float32))
+        ranks_V, _ = rank_tokens(logits_V.numpy(), settings, np.zeros(101, np.float32))
         np.testing.assert_allclose(ranks_V / temperature, expected.numpy(), rtol=1e-12)
     for count in (1, 2, 17, 100, 101, 500):
         assert torch.equal(
@@ -61,12 +61,12 @@ def test_a_draw_stays_when_nothing_moves_more_than_its_margin(settings: dict[str
         rng = np.random.default_rng(seed)
         logits_V = 2 * log_softmax(rng.standard_normal(11))
         noise_V = gumbel(rng, 11)
-        ranks_V, margin = rank_samples(logits_V, config, noise_V)
+        ranks_V, margin = rank_tokens(logits_V, config, noise_V)
         second, best = np.sort(ranks_V)[-2:]
         allowed = min(best - second, float("inf") if margin is None else float(margin))
         for size, must_hold in ((0.24, True), (4.0, False)):
             nudge_V = rng.choice([-1.0, 1.0], 11) * min(allowed, 9.0) * size
-            nudged_V, _ = rank_samples(logits_V + nudge_V, config, noise_V)
+            nudged_V, _ = rank_tokens(logits_V + nudge_V, config, noise_V)
             is_same = int(nudged_V.argmax()) == int(ranks_V.argmax())
             assert is_same or not must_hold, (seed, settings)
             draws, close = draws + (not must_hold), close + (not must_hold and not is_same)
@@ -79,7 +79,7 @@ def test_tokens_come_as_often_as_they_are_probable() -> None:
     p_V = np.exp(log_softmax(np.array([0.0, 1.0, -np.inf, -np.inf, 2.0]) / 1.5))
     rng = np.random.default_rng(1)
     noises = (gumbel(rng, len(logits_V)) for _ in range(4000))
-    counts = Counter(int(rank_samples(logits_V, settings, noise_V)[0].argmax()) for noise_V in noises)
+    counts = Counter(int(rank_tokens(logits_V, settings, noise_V)[0].argmax()) for noise_V in noises)
     assert set(counts) == {0, 1, 4}
     for token, count in counts.items():
         share = float(p_V[token])

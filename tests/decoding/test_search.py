@@ -153,7 +153,7 @@ def test_margin_is_the_distance_to_another_answer() -> None:
 
 
 def test_more_hypotheses_than_the_beam_are_refused() -> None:
-    with pytest.raises(DecodingError, match=r"at most decoding\.beam_size=2, not 3"):
+    with pytest.raises(DecodingError, match=r"at most decoding\.beam_size=2, found 3"):
         run(TableGenerator(7), DecodingConfig(beam_size=2), [5], n_best=3)
 
 
@@ -163,7 +163,7 @@ class Notes:
     def __init__(self) -> None:
         self.trees: dict[int, list[Candidate]] = defaultdict(list)
 
-    def see(self, candidate: Candidate, /) -> None:
+    def observe(self, candidate: Candidate, /) -> None:
         self.trees[candidate.sentence].append(candidate)
 
 

@@ -22,19 +22,19 @@ NUM = 5
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Transformer, Any]:
-    """Ours and theirs."""
+    """Ours and reference."""
     torch.manual_seed(3)
-    ours, theirs = t5_pair("1.1")
-    copy(ours, theirs, t5_links(ours, theirs))
+    model, reference = t5_pair("1.1")
+    copy(model, reference, t5_links(model, reference))
     with torch.no_grad():
-        for weight in (ours.output.weight, theirs.lm_head.weight):
+        for weight in (model.output.weight, reference.lm_head.weight):
             weight.mul_(0.3)
             weight[END] *= 0.3
-    return ours, theirs
+    return model, reference
 
 
 def sources() -> Tensor:
-    """Of unlike lengths, each with its end."""
+    """Return sources of different lengths, each with its end token."""
     src_NS = ids(NUM, 7)
     src_NS[2:, 5:] = PAD
     src_NS[:2, -1] = src_NS[2:, 4] = END
@@ -45,8 +45,10 @@ def unpadded(src_NS: Tensor) -> list[list[int]]:
     return [[token for token in row if token != PAD] for row in src_NS.tolist()]
 
 
-def theirs_of(model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **more: Any) -> list[list[int]]:
-    """What `generate` writes, without start, end and padding."""
+def generate_with_transformers(
+    model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **more: Any
+) -> list[list[int]]:
+    """Return the outputs of `generate`, without start, end and padding."""
     start_NP = torch.tensor([[START, *prefix]] * NUM)
     found_NT = model.generate(
         input_ids=src_NS, attention_mask=(src_NS != PAD).long(), decoder_input_ids=start_NP, num_beams=beam,
@@ -57,7 +59,7 @@ def theirs_of(model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (
     return [row[: row.index(END)] if END in row else [token for token in row if token != PAD] for row in rows]
 
 
-def ours_of(
+def generate(
     model: Transformer, src_NS: Tensor, beam: int, asked: Constraints | None = None, **more: Any
 ) -> list[Hypothesis]:
     decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
@@ -74,7 +76,7 @@ def ours_of(
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(
-    ("more", "their_more"),
+    ("more", "reference_more"),
     [
         ({}, {}),
         ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 2}),
@@ -84,30 +86,32 @@ def ours_of(
     ],
 )
 def test_the_same_is_written(
-    pair: tuple[Transformer, Any], beam: int, more: dict[str, Any], their_more: dict[str, Any]
+    pair: tuple[Transformer, Any], beam: int, more: dict[str, Any], reference_more: dict[str, Any]
 ) -> None:
     src_NS = sources()
-    expected = theirs_of(pair[1], src_NS, beam, **their_more)
-    assert [list(each.tokens) for each in ours_of(pair[0], src_NS, beam, **more)] == expected
+    expected = generate_with_transformers(pair[1], src_NS, beam, **reference_more)
+    assert [list(each.tokens) for each in generate(pair[0], src_NS, beam, **more)] == expected
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_same_follows_a_prefix(pair: tuple[Transformer, Any], beam: int) -> None:
     src_NS, prefix = sources(), (7, 11, 5)
-    found = ours_of(pair[0], src_NS, beam, Constraints(prefix))
-    assert [list(each.tokens) for each in found] == theirs_of(pair[1], src_NS, beam, prefix)
+    found = generate(pair[0], src_NS, beam, Constraints(prefix))
+    assert [list(each.tokens) for each in found] == generate_with_transformers(pair[1], src_NS, beam, prefix)
     assert all(len(each.token_log_probs) == len(each.tokens) + (each.finish_reason == "end") for each in found)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_same_is_written_without_bad_words(pair: tuple[Transformer, Any], beam: int) -> None:
-    """Tokens stand for letters here: every word is one way, and it may begin anywhere."""
+    """Exclude a word with one segmentation, which may begin anywhere."""
     src_NS = sources()
-    plain = ours_of(pair[0], src_NS, beam)
+    plain = generate(pair[0], src_NS, beam)
     banned = [[plain[0].tokens[0]], list(plain[1].tokens[1:3]), list(plain[2].tokens[:3])]
     asked = Constraints(exclude=tuple(_only(word) for word in banned))
-    found = ours_of(pair[0], src_NS, beam, asked)
-    assert [list(each.tokens) for each in found] == theirs_of(pair[1], src_NS, beam, bad_words_ids=banned)
+    found = generate(pair[0], src_NS, beam, asked)
+    assert [list(each.tokens) for each in found] == generate_with_transformers(
+        pair[1], src_NS, beam, bad_words_ids=banned
+    )
     assert found != plain
 
 

@@ -30,7 +30,7 @@ MODES: dict[str, tuple[dict[str, Any], Asked, int]] = {
         {"beam_size": 3},
         lambda number: Constraints((9, 4 + number % 41)),
         3,
-    ),  # each goes on from its own
+    ),  # each continues its own prefix
     "sample": ({"method": "sample", "sampling": {"seed": 3}}, None, 3),
     "filters": (
         {"method": "sample", "sampling": {"top_k": 9, "top_p": 0.8, "min_p": 0.1, "temperature": 0.7}},

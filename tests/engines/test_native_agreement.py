@@ -110,7 +110,7 @@ def test_a_file_has_the_same_bits_in_any_order_and_on_any_number_of_threads(
     settings = model.decoding(beam_size=beam_size)
     end = model.config.model.eos_id
     requests = [Request((*ids, end), beam_size) for ids in model.tokenizer.encode_batch(lines)]
-    one, two = (NativeEngine(model.weights.native(compute_type), threads) for threads in (1, 2))
+    one, two = (NativeEngine(model.weights.native_model(compute_type), threads) for threads in (1, 2))
     alone = [one.run([request], settings)[0] for request in requests]
     order = random.Random(beam_size).sample(range(SENTENCES), SENTENCES)
     for engine in (one, two):

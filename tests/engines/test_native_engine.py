@@ -142,8 +142,10 @@ def test_torch_finds_the_same_outputs(name: str) -> None:
     for given in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4, "coverage_penalty": 0.3}):
         settings = DecodingConfig.model_validate({"max_length": "input+5", **given})
         requests = [Request(tuple(source), min(2, settings.beam_size)) for source in SOURCES]
-        ours, theirs = (each.run(requests, settings) for each in (engine_of(network), torch_engine_of(network)))
-        for mine, other in zip(ours, theirs, strict=True):
+        native_results, torch_results = (
+            each.run(requests, settings) for each in (engine_of(network), torch_engine_of(network))
+        )
+        for mine, other in zip(native_results, torch_results, strict=True):
             assert [each.tokens for each in mine] == [each.tokens for each in other]
             expected = [each.score for each in other]
             np.testing.assert_allclose([each.score for each in mine], expected, atol=1e-4, rtol=1e-4)
@@ -193,9 +195,9 @@ def test_streams_end_with_the_best_output() -> None:
 def test_scores_and_encoders_agree_with_torch() -> None:
     network: Any = random_model()
     targets = [source[::-1] for source in SOURCES]
-    ours = NativeScoringEngine(native(network), threads=2).score(SOURCES, targets, attention_layer=2)
-    theirs = TorchScoringEngine(network).score(SOURCES, targets, attention_layer=2)
-    for (mine, attention), (other, expected) in zip(ours, theirs, strict=True):
+    native_results = NativeScoringEngine(native(network), threads=2).score(SOURCES, targets, attention_layer=2)
+    torch_results = TorchScoringEngine(network).score(SOURCES, targets, attention_layer=2)
+    for (mine, attention), (other, expected) in zip(native_results, torch_results, strict=True):
         assert attention is not None and expected is not None
         np.testing.assert_allclose(mine, other, atol=2e-5)
         np.testing.assert_allclose(attention, expected, atol=2e-5)
@@ -227,9 +229,9 @@ def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
             (DecodingConfig(beam_size=2, max_length="input+5"), phrase),
         ):
             requests = [Request(tuple(source), constraints=asked, cancellation=other) for source in SOURCES]
-            expected = constrained_decoding.run(engine, requests, settings)
+            expected = constrained_decoding.decode(engine, requests, settings)
             requests[3] = replace(requests[3], cancellation=cancelled)
-            answers = constrained_decoding.run(engine, requests, settings)
+            answers = constrained_decoding.decode(engine, requests, settings)
             assert [index for index, answer in enumerate(answers) if not answer] == [3]
             for answer, before in zip(answers, expected, strict=True):
                 assert [each.tokens for each in answer] in ([], [each.tokens for each in before])
@@ -246,5 +248,5 @@ def test_a_model_without_finite_probabilities_is_named() -> None:
     ]
     for token_log_probs, settings in cases:
         engine = engine_of(network, token_log_probs=token_log_probs)
-        with pytest.raises(NoOutputError, match="line 4: the model gives no finite probabilities"):
+        with pytest.raises(NoOutputError, match="line 4: the model returns no finite probabilities"):
             engine.run([Request(tuple(SOURCES[2]), name="line 4")], settings)

@@ -17,7 +17,7 @@ from clearhead.decoding.grid_beam_search import LETTER, LexicalConstraints
 from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
 from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.decoding.requests import Constraints, Hypothesis, Request
-from clearhead.decoding.sampling import gumbel, rank_samples, sample_rng
+from clearhead.decoding.sampling import gumbel, rank_tokens, sample_rng
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
@@ -38,14 +38,14 @@ SHAPE = {
 def pair() -> tuple[LanguageModel, Any]:
     """Ours and a GPT-2 with the same weights, which end now and then."""
     torch.manual_seed(3)
-    ours = LanguageModel(ModelConfig.model_validate(SHAPE))
+    model = LanguageModel(ModelConfig.model_validate(SHAPE))
     make: Any = hf.GPT2LMHeadModel
-    theirs = make(
+    reference = make(
         hf.GPT2Config(vocab_size=V, n_positions=29, n_embd=12, n_layer=2, n_head=3, n_inner=17, bos_token_id=BEGIN,
                       eos_token_id=STOP)
     )  # fmt: skip
-    copy(ours, theirs, pairs(ours, theirs, gpt2.table(whole("lm", SHAPE)).links))
-    return ours.eval(), theirs.eval()
+    copy(model, reference, pairs(model, reference, gpt2.GPT2.weight_mapping(whole("lm", SHAPE), ()).links))
+    return model.eval(), reference.eval()
 
 
 def writer(model: LanguageModel, context: int = 29, **more: Any) -> TorchEngine:
@@ -58,8 +58,8 @@ def prompts(count: int, longest: int = 5) -> list[tuple[int, ...]]:
     return [tuple(draw.randrange(STOP + 1, V) for _ in range(draw.randint(1, longest))) for _ in range(count)]
 
 
-def theirs_of(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
-    """What `generate` writes behind a prompt, without the end."""
+def generate_with_transformers(model: Any, prompt: Sequence[int], **more: Any) -> list[int]:
+    """Return the output of `generate` after a prompt, without the end token."""
     found_NT = model.generate(
         input_ids=torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         do_sample=False, max_new_tokens=11, suppress_tokens=[0, 1, 2], eos_token_id=STOP, pad_token_id=0, **more,
@@ -84,7 +84,7 @@ def test_the_same_is_written_as_by_transformers(
     decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
     found = writer(pair[0]).run(asked, decoding)
     for request, [each] in zip(asked, found, strict=True):
-        expected = theirs_of(
+        expected = generate_with_transformers(
             pair[1], request.source, num_beams=beam, length_penalty=0.0, early_stopping=beam > 1, **their_more
         )
         assert list(each.tokens) == expected
@@ -110,7 +110,7 @@ def test_cached_and_sliding_is_what_a_slow_loop_gives(
             log_probs_V = model.logits(model(torch.tensor([ids])))[0, -1].log_softmax(-1)
             allowed_V = log_probs_V.index_fill(0, torch.tensor([0, 1, 2, STOP]), float("-inf"))
             noise_V = gumbel(rng, V) if temperature else np.zeros(V, dtype=np.float32)
-            slow.append(int(rank_samples(allowed_V.double().numpy(), decoding.sampling, noise_V)[0].argmax()))
+            slow.append(int(rank_tokens(allowed_V.double().numpy(), decoding.sampling, noise_V)[0].argmax()))
             log_probs.append(float(log_probs_V[slow[-1]]))
             ids.append(slow[-1])
     assert list(found.tokens) == slow
@@ -174,7 +174,7 @@ def test_every_mode_in_any_company(mode: str, pair: tuple[LanguageModel, Any]) -
 
 @pytest.mark.parametrize("norm", ["none", "length"])
 def test_stops_against_every_output_there_is(norm: str) -> None:
-    """A beam that holds everything: each output goes on to its first 4, to the end or to the limit."""
+    """With an exhaustive beam, each output continues to its first token 4, to its end or to the limit."""
     table, limit = TableGenerator(6), 3
     decoding = DecodingConfig.model_validate(
         {"beam_size": 64, "length_penalty_form": norm, "stopping_rule": "cannot_improve"}
@@ -197,7 +197,7 @@ def test_stops_against_every_output_there_is(norm: str) -> None:
 
 
 def word_of(token: int, opening: frozenset[int]) -> TokenAutomaton:
-    """A word that one token writes, where nothing but `opening` stands before it."""
+    """Return a word of one token that may begin only after the tokens `opening`."""
     return TokenAutomaton(1, ({},), {}, {token: (1,)}, opening)
 
 

@@ -100,18 +100,25 @@ def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
     asked, decoding = asked_in(mode)
     found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)
     for request, each in zip(asked, found, strict=True):
-        assert request.asked.shortlist is not None
-        wanted = (token for phrase in request.asked.include.phrases for token in phrase)
-        allowed = {*request.asked.shortlist.tokens, *request.asked.prefix, *wanted, END} - {PAD, START}
+        assert request.constraints_or_empty.shortlist is not None
+        wanted = (token for phrase in request.constraints_or_empty.include.phrases for token in phrase)
+        allowed = {
+            *request.constraints_or_empty.shortlist.tokens,
+            *request.constraints_or_empty.prefix,
+            *wanted,
+            END,
+        } - {PAD, START}
         muted = Muted(model, tuple(sorted(allowed)))
-        plain = replace(request.asked, shortlist=None)
+        plain = replace(request.constraints_or_empty, shortlist=None)
         generator, limits = TorchGenerator(muted, PAD), [request.longest(decoding, 64)]
         batch = SearchBatch(
             generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[plain]
         )
         assert_same(each, search(batch)[0])
         assert {token for one in each for token in one.tokens} <= allowed
-    unlisted = [replace(request, constraints=replace(request.asked, shortlist=None)) for request in asked]
+    unlisted = [
+        replace(request, constraints=replace(request.constraints_or_empty, shortlist=None)) for request in asked
+    ]
     other = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(unlisted, decoding)
     assert [one[0].tokens for one in other] != [one[0].tokens for one in found], "lists change something"
 

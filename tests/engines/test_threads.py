@@ -11,7 +11,7 @@ from clearhead.engines import threads
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_resolve_settings", 0)
+    monkeypatch.setattr(threads, "_num_threads", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
 

@@ -49,7 +49,7 @@ def test_cached_steps_equal_one_long_step(width: int) -> None:
     torch.testing.assert_close(torch.cat(steps, 1), whole_RTV, atol=1e-5, rtol=1e-5)
 
 
-def test_selected_rows_go_on_as_if_they_had_been_alone() -> None:
+def test_selected_rows_continue_as_if_alone() -> None:
     model, width = random_model(), 3
     src_NS = torch.randint(END + 1, VOCAB, (5, 7))
     tokens_RT = torch.randint(END + 1, VOCAB, (15, 4))
@@ -80,7 +80,7 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
 
 
 def sources_read(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """What will be given to the encoder."""
+    """Sources of the encoder."""
     seen, encode = list[Tensor](), model.encode
 
     def watched(src_NS: Tensor) -> Memory:
@@ -125,7 +125,7 @@ def test_limits_follow_the_settings_and_the_model() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request((*[7] * 64, END)), r"sentence 2 has 65 tokens, .* 1 to 64"),
+        (Request((*[7] * 64, END)), r"sentence 2 has 65 tokens .* 1 to 64"),
         (Request(()), r"sentence 2 has 0 tokens"),
         (Request((VOCAB, END)), rf"sentence 2 has tokens 3 to {VOCAB}; expected 0 to {VOCAB - 1}"),
         (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam_size=3"),
@@ -152,25 +152,25 @@ def test_workers_finish_together(count: int, beam: int, most: int) -> None:
         assert sorted(index for batch in batches for index in batch) == [*range(count)]
         inside = sorted([len(asked[index].source) for index in batch] for batch in batches)
         lengths = [length for batch in inside for length in batch]
-        assert lengths == sorted(lengths), "those of like length stand together"
+        assert lengths == sorted(lengths), "sentences of similar length are in one batch"
         assert all(len(batch) * beam * len(asked[batch[-1]].source) <= most for batch in batches)
     assert len(shared) >= len(alone)
     if count * beam > 4 * 64:
-        free = [0, 0]  # when each worker is: a sentence takes as long as its rows and places say
+        free = [0, 0]  # estimated end of each worker: the time of a sentence is proportional to rows and positions
         for batch in shared:
             free[free.index(min(free))] += len(batch) * (beam + 1) * len(asked[batch[-1]].source)
         assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"
 
 
 @pytest.mark.parametrize("how", [{"beam_size": 1}, {"beam_size": 3}, {"method": "sample"}], ids=str)
-def test_a_network_that_diverged_is_told(how: dict[str, Any]) -> None:
+def test_a_diverged_network_is_reported(how: dict[str, Any]) -> None:
     model, settings = random_model(), DecodingConfig(max_length="7", **how)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1e30)
     first, second = requests(2)
     for asked in ([first], [first, second]):
-        with pytest.raises(NoOutputError, match="sentence 1: the model gives no finite probabilities"):
+        with pytest.raises(NoOutputError, match="sentence 1: the model returns no finite probabilities"):
             engine(model).run(asked, settings)
     with pytest.raises(NoOutputError, match="line 7: the model"):
         engine(model).run([replace(first, name="line 7")], settings)

@@ -14,7 +14,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from tests.tasks.made_up import made_up_text
+from tests.tasks.artificial_text import artificial_text
 
 TEXT = "The old dog eats the grass in the house."
 SHAPE: dict[str, Any] = {"model_dim": 22, "feed_forward_dim": 29, "num_heads": 2, "num_encoder_layers": 3,
@@ -50,7 +50,7 @@ LABELS = {"classify": ["animal", "thing", "other"], "image": ["one", "two", "thr
 @cache
 def tokenizer(task: str) -> Tokenizer:
     settings = build(get_task(task).base, {"tokenizer": {"vocab_size": 360}}).tokenizer
-    return Tokenizer.train(made_up_text(60), settings)
+    return Tokenizer.train(artificial_text(60), settings)
 
 
 @cache

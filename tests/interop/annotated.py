@@ -1,4 +1,4 @@
-"""The Annotated Transformer's modules, with its names and its arithmetic: the truth for its layout."""
+"""Modules of the Annotated Transformer with its names and arithmetic: the reference for its layout."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Small random models of `transformers`, saved as their users would save them, with a tokenizer beside."""
+"""Small random models of `transformers`, saved in folders with tokenizer files."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ from torch import Tensor
 hf: Any = transformers  # whose types are not strict
 
 WORDS = ["the", "a", "small", "dog", "cat", "runs", "sleeps", "##s", "##ing", "eat", "drink", ".", ",", "café", "big"]
-BERT_PIECES = [
+BERT_TOKENS = [
     "[PAD]",
     "[unused0]",
     "[UNK]",
@@ -33,7 +33,7 @@ TEXTS = ["The small dog runs.", "a cat sleeps, eating", "cafés", "xyz big [SEP]
 
 @torch.no_grad()
 def shaken(model: Any) -> Any:
-    """The model with no weight left at 0 or 1, in which a forgotten one would not show."""
+    """Return the model with random weights, since forgotten weights of 0 or 1 would not be noticed."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -41,35 +41,35 @@ def shaken(model: Any) -> Any:
 
 
 def save(model: Any, folder: Path) -> Path:
-    """A folder with config.json and model.safetensors."""
+    """Write config.json and model.safetensors; return the folder."""
     model.save_pretrained(folder)
     return folder
 
 
 def bert_tokenizer(folder: Path) -> None:
-    """vocab.txt and its settings."""
+    """Write vocab.txt and its settings."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(BERT_PIECES) + "\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join(BERT_TOKENS) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True})
     )
 
 
 def close(found: Tensor, expected: Tensor) -> None:
-    """Within 1e-5 of the largest number, or of 1: what sums of such numbers round to."""
+    """Assert equality within 1e-5 of the largest value, or of 1: the rounding of sums of such values."""
     torch.testing.assert_close(found, expected, atol=1e-5 * max(1.0, float(expected.abs().max())), rtol=1e-5)
 
 
 def gpt2_tokenizer(folder: Path) -> int:
-    """vocab.json and merges.txt over bytes; the number of pieces."""
+    """Write byte-level vocab.json and merges.txt; return the number of tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     merges = ["Ġ d", "Ġd o", "Ġdo g", "t h", "th e", "Ã ©"]
-    pieces = [*sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({piece: index for index, piece in enumerate(pieces)}))
+    tokens = [*sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
     names = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
-    return len(pieces)
+    return len(tokens)
 
 
 UNIGRAM = [
@@ -86,7 +86,7 @@ UNIGRAM += [(letter, -6.0 - number / 10) for number, letter in enumerate("abcdef
 
 
 def t5_tokenizer(folder: Path) -> int:
-    """tokenizer.json with a unigram model; the number of pieces."""
+    """Write tokenizer.json with a unigram model; return the number of tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *UNIGRAM]
     pipeline = Pipeline(models.Unigram(vocabulary, unk_id=2))
@@ -105,7 +105,7 @@ def t5_tokenizer(folder: Path) -> int:
 
 
 def _field(number: int, content: bytes | int | float) -> bytes:
-    """One field of a protocol buffer."""
+    """Return one field of a protocol buffer."""
     if isinstance(content, float):
         return bytes([number << 3 | 5]) + struct.pack("<f", content)
     if isinstance(content, int):
@@ -118,18 +118,18 @@ def _varint(number: int) -> list[int]:
 
 
 def write_spm(
-    path: Path, pieces: list[tuple[str, float]], model_kind: int = 1, specials: Sequence[str] = ("<unk>", "<s>", "</s>")
+    path: Path, tokens: list[tuple[str, float]], model_kind: int = 1, specials: Sequence[str] = ("<unk>", "<s>", "</s>")
 ) -> None:
-    """A SentencePiece model with these pieces behind the special ones."""
+    """Write a SentencePiece model with these tokens after the special ones."""
     kinds = [(name, 0.0, 2 if name == "<unk>" else 3) for name in specials]
-    kinds += [(name, score, 1) for name, score in pieces]
+    kinds += [(name, score, 1) for name, score in tokens]
     entries = (_field(1, name.encode()) + _field(2, score) + _field(3, kind) for name, score, kind in kinds)
     data = b"".join(_field(1, entry) for entry in entries)
     path.write_bytes(data + _field(2, _field(3, model_kind)) + _field(3, _field(1, b"identity") + _field(3, 1)))
 
 
 def marian_tokenizer(folder: Path) -> int:
-    """source.spm, target.spm and one vocab.json; the number of pieces."""
+    """Write source.spm, target.spm and one vocab.json; return the number of tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     write_spm(folder / "source.spm", UNIGRAM)
     write_spm(folder / "target.spm", [("▁ein", -2.0), ("▁hund", -2.2), *UNIGRAM[2:]])
@@ -140,8 +140,8 @@ def marian_tokenizer(folder: Path) -> int:
 
 
 def same_tensors(before: Path, after: Path) -> None:
-    """Two folders hold the same tensors, bit by bit."""
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (after, before))
-    assert ours.keys() == theirs.keys()
-    for name, tensor in theirs.items():
-        assert torch.equal(ours[name], tensor), name
+    """Assert that two folders contain the same tensors, bit by bit."""
+    new, old = (load_file(folder / "model.safetensors") for folder in (after, before))
+    assert new.keys() == old.keys()
+    for name, tensor in old.items():
+        assert torch.equal(new[name], tensor), name

@@ -1,4 +1,4 @@
-"""Converted networks give the numbers of the networks they came from; what cannot be converted is refused by name."""
+"""Converted networks compute the same values as their origins; unsupported settings are refused by name."""
 
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ from clearhead.interop.ctranslate2 import CTranslate2Vocabulary, convert
 from clearhead.model.registry import build_model
 
 VOCAB, PAD, START, END, LONGEST = 37, 0, 2, 3, 61
-VOCABULARY = [f"piece{index}" for index in range(VOCAB)]
+VOCABULARY = [f"token{index}" for index in range(VOCAB)]
 VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm": {},
     "post-norm": {"norm_placement": "post"},
-    "learned places": {"positions": "learned"},
-    "no places": {"positions": "none"},
+    "learned positions": {"positions": "learned"},
+    "no positions": {"positions": "none"},
     "rotary": {"positions": "rotary"},
     "relative": {"positions": "relative"},
     "few distances": {"positions": "relative", "relative_buckets": 6, "relative_max_distance": 11},
@@ -29,15 +29,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu", "embedding_norm": True, "scale_embeddings": False},
     "gelu of gpt-2": {"activation": "gelu_tanh", "tied_embeddings": "none"},
     "no biases": {"bias": False, "norm_epsilon": 0.1, "tied_embeddings": "target"},
-    "heads of their own width": {"key_dim": 6, "value_dim": 6},
+    "heads with another width": {"key_dim": 6, "value_dim": 6},
     "swish": {"activation": "silu", "sinusoidal_layout": "concatenated", "norm_placement": "post", "final_norm": True},
     "no last norm": {"final_norm": False, "sinusoidal_layout": "fairseq"},
-    "rotary heads of their own width": {"key_dim": 6, "value_dim": 6, "positions": "rotary"},
+    "rotary heads with another width": {"key_dim": 6, "value_dim": 6, "positions": "rotary"},
 }
 
 
 def network(family: str, **settings: Any) -> Any:
-    """Random weights everywhere, also in what starts as ones and zeros."""
+    """Return a network with random weights, also for those initialized to ones and zeros."""
     torch.manual_seed(3)
     fields = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 20, "feed_forward_dim": 31, "num_heads": 5,
               "max_positions": LONGEST, "vocab_size": VOCAB, "family": family}  # fmt: skip
@@ -48,7 +48,7 @@ def network(family: str, **settings: Any) -> Any:
     return model.eval()
 
 
-def pieces(ids: Tensor) -> list[str]:
+def tokens_of(ids: Tensor) -> list[str]:
     return [VOCABULARY[index] for index in ids.tolist()]
 
 
@@ -66,23 +66,23 @@ def token_log_probs(model: Any, source: Tensor, target: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_translator_finds_targets_as_probable_as_the_network(name: str, tmp_path: Path) -> None:
+def test_a_translator_has_the_probabilities_of_the_network(name: str, tmp_path: Path) -> None:
     scale_output = {"scale_output": True} if name == "t5" else {}
     model = network("transformer", **VARIANTS[name], **scale_output)
     translator = read(tmp_path, model)
     pairs = [(torch.randint(4, VOCAB, (s,)), torch.randint(4, VOCAB, (t,))) for s, t in ((1, 7), (13, 3), (59, 60))]
-    sources = [[*pieces(source), VOCABULARY[END]] for source, _ in pairs]
-    results = translator.score_batch(sources, [pieces(target) for _, target in pairs])
+    sources = [[*tokens_of(source), VOCABULARY[END]] for source, _ in pairs]
+    results = translator.score_batch(sources, [tokens_of(target) for _, target in pairs])
     for (source, target), result in zip(pairs, results, strict=True):
         expected = token_log_probs(model, source, target)
         torch.testing.assert_close(torch.tensor(result.log_probs), expected, atol=2e-4, rtol=2e-5)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: Path) -> None:
+def test_a_language_model_has_the_logits_of_the_network(name: str, tmp_path: Path) -> None:
     model = network("decoder", **VARIANTS[name])
     ids_NT = torch.randint(4, VOCAB, (3, LONGEST))
-    found = read(tmp_path, model, "Generator").forward_batch([pieces(ids_T) for ids_T in ids_NT])
+    found = read(tmp_path, model, "Generator").forward_batch([tokens_of(ids_T) for ids_T in ids_NT])
     with torch.no_grad():
         expected_NTV = model.logits(model(ids_NT))
     torch.testing.assert_close(torch.from_numpy(np.array(found)), expected_NTV, atol=3e-4, rtol=3e-5)
@@ -104,7 +104,7 @@ def test_a_language_model_gives_the_logits_of_the_network(name: str, tmp_path: P
         ({"positions": "relative", "relative_buckets": 3}, r"model\.relative_buckets=3 \(expected at least 4\)"),
     ],
 )
-def test_what_cannot_be_expressed_is_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_refused_by_name(settings: dict[str, Any], named: str, tmp_path: Path) -> None:
     with pytest.raises(InteropError, match=named):
         convert(network(**{"family": "transformer", **settings}), CTranslate2Vocabulary(VOCABULARY), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Models of our own as folders of `transformers`: the same logits, the same pieces, and refusals by name."""
+"""Export of clearhead's models to `transformers`: the same logits and tokens, and refusals by name."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def make(
     decoding: Mapping[str, Any] | None = None,
     **model: Any,
 ) -> tuple[Config, Tokenizer, Any]:
-    """Save a model with random weights and a tokenizer of ours."""
+    """Save a model with random weights and a tokenizer that clearhead trained."""
     torch.manual_seed(5)
     specials = ("<mask>",) if task == "mlm" else ()
     sizes: dict[str, Any] = {} if model.get("family") in ("vit", "cnn", "mlp") else {"max_positions": 64}
@@ -88,37 +88,39 @@ def export(folder: Path, out: Path) -> int:
     ],
 )  # fmt: skip
 def test_translators(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
-    config, tokenizer, network = make(tmp_path / "ours", "translate", **settings)
-    assert export(tmp_path / "ours", tmp_path / "theirs") == 0
-    theirs = getattr(hf, name).from_pretrained(tmp_path / "theirs").eval()
+    config, tokenizer, network = make(tmp_path / "clearhead", "translate", **settings)
+    assert export(tmp_path / "clearhead", tmp_path / "huggingface") == 0
+    reference = getattr(hf, name).from_pretrained(tmp_path / "huggingface").eval()
     src_NS, tgt_NT = torch.randint(4, 200, (3, 7)), torch.randint(4, 200, (3, 5))
     src_NS[0, 4:] = 0
     with torch.inference_mode():
         expected = network.logits(network(src_NS, tgt_NT))
-        close(theirs(input_ids=src_NS, attention_mask=(src_NS != 0).long(), decoder_input_ids=tgt_NT).logits, expected)
-    pieces = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        close(
+            reference(input_ids=src_NS, attention_mask=(src_NS != 0).long(), decoder_input_ids=tgt_NT).logits, expected
+        )
+    reference_tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in (*TEXTS[:2], "naïve 日本"):
-        assert pieces(text)["input_ids"] == [*tokenizer.encode(text).ids, tokenizer.eos_id]
-        assert pieces.decode(tokenizer.encode(text).ids) == text
-    settings_there = theirs.generation_config
-    assert (settings_there.num_beams, settings_there.length_penalty) == (
+        assert reference_tokenizer(text)["input_ids"] == [*tokenizer.encode(text).ids, tokenizer.eos_id]
+        assert reference_tokenizer.decode(tokenizer.encode(text).ids) == text
+    exported_settings = reference.generation_config
+    assert (exported_settings.num_beams, exported_settings.length_penalty) == (
         config.decoding.beam_size,
         config.decoding.length_penalty,
     )
-    assert settings_there.early_stopping is True
+    assert exported_settings.early_stopping is True
 
 
-def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
-    _, tokenizer, network = make(tmp_path / "ours", "mlm", **BERT, head="masked_lm")
-    assert export(tmp_path / "ours", tmp_path / "theirs") == 0
-    theirs = hf.BertForMaskedLM.from_pretrained(tmp_path / "theirs").eval()
-    pieces = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    batch = pieces(["The <mask> runs."], return_tensors="pt")
+def test_a_masked_language_model_is_bert(tmp_path: Path) -> None:
+    _, tokenizer, network = make(tmp_path / "clearhead", "mlm", **BERT, head="masked_lm")
+    assert export(tmp_path / "clearhead", tmp_path / "huggingface") == 0
+    reference = hf.BertForMaskedLM.from_pretrained(tmp_path / "huggingface").eval()
+    reference_tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
+    batch = reference_tokenizer(["The <mask> runs."], return_tensors="pt")
     assert tokenizer.mask_id in batch["input_ids"][0].tolist()
     assert batch["input_ids"][0, 0] == tokenizer.bos_id
     with torch.inference_mode():
         expected = network.logits(network(batch["input_ids"]))
-        close(theirs(batch["input_ids"]).logits, expected)
+        close(reference(batch["input_ids"]).logits, expected)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +157,13 @@ def test_an_encoder_for_masked_words_is_bert(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_they_lack_is_named(
+def test_unsupported_settings_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, settings: dict[str, Any], named: str
 ) -> None:
-    make(tmp_path / "ours", task, **settings)
-    assert export(tmp_path / "ours", tmp_path / "theirs") == 2
+    make(tmp_path / "clearhead", task, **settings)
+    assert export(tmp_path / "clearhead", tmp_path / "huggingface") == 2
     assert named in capsys.readouterr().err
-    assert not (tmp_path / "theirs").exists()
+    assert not (tmp_path / "huggingface").exists()
 
 
 SMALL_BERT = ["num_encoder_layers=2", "model_dim=22", "feed_forward_dim=17", "num_heads=11"]
@@ -178,25 +180,25 @@ def train_bert(folder: Path, preset: str) -> None:
 @torch.inference_mode()
 def same_logits(folder: Path, name: str) -> None:
     """Compare an exported folder, loaded by `transformers`, with the model that it came from."""
-    assert export(folder / "ours", folder / "theirs") == 0
-    ours = clearhead.load(folder / "ours")
-    theirs = getattr(hf, name).from_pretrained(folder / "theirs").eval()
-    tokenizer = hf.AutoTokenizer.from_pretrained(folder / "theirs")
+    assert export(folder / "clearhead", folder / "huggingface") == 0
+    model = clearhead.load(folder / "clearhead")
+    reference = getattr(hf, name).from_pretrained(folder / "huggingface").eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder / "huggingface")
     texts = ["The bird eats.", "Look, a knife cuts the bread."]
     batch = tokenizer(texts, padding=True, return_tensors="pt")
-    rows = [EncoderCodec().add_special_tokens(ours.tokenizer, ours.tokenizer.encode(text).ids) for text in texts]
+    rows = [EncoderCodec().add_special_tokens(model.tokenizer, model.tokenizer.encode(text).ids) for text in texts]
     assert [row[: len(rows[n])] for n, row in enumerate(batch["input_ids"].tolist())] == rows
-    found, expected = theirs(**batch).logits, ours.network.logits(ours.network(batch["input_ids"]))
-    is_real = slice(None) if ours.config.model.head == "classification" else batch["attention_mask"].bool()
+    found, expected = reference(**batch).logits, model.network.logits(model.network(batch["input_ids"]))
+    is_real = slice(None) if model.config.model.head == "classification" else batch["attention_mask"].bool()
     close(found[is_real], expected[is_real])
-    if ours.config.labels:
-        assert tuple(theirs.config.id2label.values()) == ours.config.labels
+    if model.config.labels:
+        assert tuple(reference.config.id2label.values()) == model.config.labels
 
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large"])
 def test_bert_presets(tmp_path: Path, preset: str) -> None:
     train_bert(tmp_path, preset)
-    (tmp_path / "mlm").rename(tmp_path / "ours")
+    (tmp_path / "mlm").rename(tmp_path / "clearhead")
     same_logits(tmp_path, "BertForMaskedLM")
 
 
@@ -206,6 +208,15 @@ def test_bert_presets(tmp_path: Path, preset: str) -> None:
 def test_fine_tuned_bert_presets(tmp_path: Path, task: str, name: str) -> None:
     train_bert(tmp_path, "bert-base")
     data = write_data(task, tmp_path / "data")
-    arguments = ["train", str(data), "--task", task, "--from", str(tmp_path / "mlm"), "--out", str(tmp_path / "ours")]
+    arguments = [
+        "train",
+        str(data),
+        "--task",
+        task,
+        "--from",
+        str(tmp_path / "mlm"),
+        "--out",
+        str(tmp_path / "clearhead"),
+    ]
     assert main([*arguments, "--steps", "2", "--threads", "1"]) == 0
     same_logits(tmp_path, name)

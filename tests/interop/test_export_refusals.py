@@ -1,4 +1,4 @@
-"""A refused export lists all blocking settings and names formats that do export the model."""
+"""A refused export lists all unsupported settings and names formats that do export the model."""
 
 import re
 from pathlib import Path
@@ -32,12 +32,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def export(folder: Path, to: str) -> int:
-    return main(["export", str(folder / "ours"), "--to", to, str(folder / to)])
+    return main(["export", str(folder / "clearhead"), "--to", to, str(folder / to)])
 
 
 def make_model(folder: Path, name: str) -> None:
     task, settings = MODELS[name]
-    make(folder / "ours", task, labels=LABELS if task in ("classify", "tag", "image") else (), **settings)
+    make(folder / "clearhead", task, labels=LABELS if task in ("classify", "tag", "image") else (), **settings)
 
 
 def test_default_classifier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_advice_between_all_formats(tmp_path: Path, name: str, capsys: pytest.Ca
 
 
 def test_refusal_lists_every_setting_that_must_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(tmp_path / "ours", "classify", labels=LABELS, family="encoder", head="classification")
+    make(tmp_path / "clearhead", "classify", labels=LABELS, family="encoder", head="classification")
     assert export(tmp_path, "huggingface") == 2
     needed = dict(re.findall(r"model\.(\w+)=\S+ \(expected (\w+)\)", capsys.readouterr().err))
     settings: dict[str, Any] = {

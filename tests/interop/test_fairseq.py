@@ -1,4 +1,4 @@
-"""fairseq checkpoints: M2M100 of `transformers` is its pre-norm Transformer, and gives the truth for random weights."""
+"""fairseq checkpoints: the reference is M2M100 of `transformers`, fairseq's pre-norm Transformer."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ CODES = "#version: 0.2\nt h\nth e</w>\nd o\n"
 
 
 class Trap:
-    """Unpickled by an open reader, it makes a folder."""
+    """An object that creates a folder when it is unpickled without restrictions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Trap:
 
 
 def their_model(size: int, placement: str) -> Any:
-    """M2M100; for layers that norm last Marian, with the places of M2M100, which are fairseq's."""
+    """Return M2M100; for post-norm layers Marian with the positions of M2M100, which are fairseq's."""
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11, "decoder_attention_heads": 11}
     sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "d_model": 22, "vocab_size": size}
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
@@ -38,7 +38,7 @@ def their_model(size: int, placement: str) -> Any:
     if placement == "pre":
         return model
     settings |= {"decoder_vocab_size": size, "activation_function": "relu", "scale_embedding": True}
-    table_LD = model.model.encoder.embed_positions.weights[2:26]  # its first place is 2, Marian's is 0
+    table_LD = model.model.encoder.embed_positions.weights[2:26]  # its first position is 2, Marian's is 0
     model = shaken(hf.MarianMTModel(hf.MarianConfig(**settings)))
     for stack in (model.model.encoder, model.model.decoder):
         stack.embed_positions.weight.copy_(table_LD)
@@ -46,7 +46,7 @@ def their_model(size: int, placement: str) -> Any:
 
 
 def write_checkpoint(folder: Path, shared: bool, placement: str = "pre", **changes: Any) -> Any:
-    """A checkpoint in fairseq's layout with dictionaries and codes in the folder next to it; the model that it is."""
+    """Write a checkpoint in fairseq's layout, with dictionaries and codes in a sibling folder; return its model."""
     size = len(SOURCE) + 4
     model = their_model(size, placement)
     tensors = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
@@ -73,43 +73,43 @@ def write_checkpoint(folder: Path, shared: bool, placement: str = "pre", **chang
     extra = {"history": np.arange(3.0), "best": np.array([1, 2])}
     content = {"args": argparse.Namespace(**settings), "model": tensors, "extra_state": extra}
     torch.save(content, folder / "checkpoints" / "best.pt")
-    for name, pieces in (("en", SOURCE), ("de", SOURCE if shared else TARGET)):
+    for name, tokens in (("en", SOURCE), ("de", SOURCE if shared else TARGET)):
         (folder / "data" / f"dict.{name}.txt").write_text(
-            "".join(f"{piece} {9 - n}\n" for n, piece in enumerate(pieces))
+            "".join(f"{token} {9 - n}\n" for n, token in enumerate(tokens))
         )
     (folder / "data" / "bpe.codes").write_text(CODES)
     return model
 
 
 def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
-    theirs = write_checkpoint(tmp_path, shared=False)
-    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 0
-    ours = clearhead.load(tmp_path / "ours")
+    reference = write_checkpoint(tmp_path, shared=False)
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "clearhead")]) == 0
+    model = clearhead.load(tmp_path / "clearhead")
     src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 9, (3, 5))
     src_NS[0, 4:] = 1
     with torch.inference_mode():
-        found = ours.network.logits(ours.network(src_NS, tgt_NT))
-        expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
+        found = model.network.logits(model.network(src_NS, tgt_NT))
+        expected = reference(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
     close(found, expected[:, :, :9])
-    decoding = ours.config.decoding
+    decoding = model.config.decoding
     assert (decoding.beam_size, decoding.length_penalty, decoding.length_penalty_form, decoding.max_length) == (
         5,
         1.0,
         "length",
         "201",
     )
-    assert (ours.config.model.decoder_start_id, ours.config.model.eos_id, ours.config.model.pad_id) == (2, 2, 1)
-    encoding = ours.tokenizer.encode("the  dogs ab q the")
+    assert (model.config.model.decoder_start_id, model.config.model.eos_id, model.config.model.pad_id) == (2, 2, 1)
+    encoding = model.tokenizer.encode("the  dogs ab q the")
     assert encoding.pieces == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
     assert encoding.offsets[1:4] == [(5, 7), (7, 8), (8, 9)]
-    assert ours.tokenizer.target.decode([4, 5, 6]) == "hund der"
-    assert ours.translate("the dog").tokens
+    assert model.tokenizer.target.decode([4, 5, 6]) == "hund der"
+    assert model.translate("the dog").tokens
     (tmp_path / "data.tsv").write_text("the dog\thund\nthe dogs\tder hund\n" * 10)
     arguments = [
         "train",
         str(tmp_path / "data.tsv"),
         "--from",
-        str(tmp_path / "ours"),
+        str(tmp_path / "clearhead"),
         "--out",
         str(tmp_path / "tuned"),
     ]
@@ -119,15 +119,15 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("generation", "expected", "told"),
+    ("generation", "expected", "named"),
     [
         ({"beam": 7, "lenpen": 0.6, "max_len_a": 1, "max_len_b": 10}, (7, 0.6, "length", "input+11"), ""),
         ({"unnormalized": True, "max_len_b": 30}, (5, 1.0, "none", "31"), ""),
-        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not carried over: max_len_a=1.2"),
+        ({"max_len_a": 1.2, "unkpen": 2}, (5, 1.0, "length", "input+201"), "not imported: max_len_a=1.2"),
     ],
 )
 def test_newer_checkpoints_keep_their_settings_in_sections(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], generation: dict[str, Any], expected: Any, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], generation: dict[str, Any], expected: Any, named: str
 ) -> None:
     write_checkpoint(tmp_path, shared=False)
     path = tmp_path / "checkpoints" / "best.pt"
@@ -135,36 +135,37 @@ def test_newer_checkpoints_keep_their_settings_in_sections(
     model = {**vars(held["args"]), "_name": "transformer"}
     del model["arch"]
     torch.save({"args": None, "cfg": {"model": model, "generation": generation}, "model": held["model"]}, path)
-    assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 0
-    assert told in capsys.readouterr().err
-    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    assert main(["import", str(path), "--out", str(tmp_path / "clearhead")]) == 0
+    assert named in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "clearhead").config.decoding
     assert (decoding.beam_size, decoding.length_penalty, decoding.length_penalty_form, decoding.max_length) == expected
 
 
 @torch.no_grad()
 def test_layers_that_norm_last(tmp_path: Path) -> None:
-    theirs = write_checkpoint(tmp_path, shared=False, placement="post")
-    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 0
-    ours = clearhead.load(tmp_path / "ours")
-    assert (ours.config.model.norm_placement, ours.config.model.has_final_norm) == ("post", False)
+    reference = write_checkpoint(tmp_path, shared=False, placement="post")
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "clearhead")]) == 0
+    model = clearhead.load(tmp_path / "clearhead")
+    assert (model.config.model.norm_placement, model.config.model.has_final_norm) == ("post", False)
     src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 9, (3, 5))
     src_NS[0, 4:] = 1
-    expected = theirs(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
-    close(ours.network.logits(ours.network(src_NS, tgt_NT)), expected[:, :, :9])
+    expected = reference(input_ids=src_NS, attention_mask=(src_NS != 1).long(), decoder_input_ids=tgt_NT).logits
+    close(model.network.logits(model.network(src_NS, tgt_NT)), expected[:, :, :9])
 
 
 def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    theirs = write_checkpoint(tmp_path, shared=True)
-    path, out = tmp_path / "checkpoints" / "best.pt", tmp_path / "ours"
+    reference = write_checkpoint(tmp_path, shared=True)
+    path, out = tmp_path / "checkpoints" / "best.pt", tmp_path / "clearhead"
     assert main(["import", str(path), "--out", str(out)]) == 2
     assert "--dict SOURCE --dict TARGET" in capsys.readouterr().err
     given = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
     assert main(["import", str(path), "--out", str(out), *given, "--codes", str(tmp_path / "data" / "bpe.codes")]) == 0
-    ours = clearhead.load(out)
+    model = clearhead.load(out)
     src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 13, (3, 5))
     with torch.inference_mode():
         close(
-            ours.network.logits(ours.network(src_NS, tgt_NT)), theirs(input_ids=src_NS, decoder_input_ids=tgt_NT).logits
+            model.network.logits(model.network(src_NS, tgt_NT)),
+            reference(input_ids=src_NS, decoder_input_ids=tgt_NT).logits,
         )
 
 
@@ -176,22 +177,22 @@ def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys:
         ({"encoder_learned_pos": True}, "encoder_learned_pos True is not supported"),
         ({"decoder_embed_dim": 44}, "decoder_embed_dim 44 is not supported"),
         ({"max_source_positions": 10**12, "max_target_positions": 10**12}, "less than or equal to 1000000"),
-        ({"encoder_layers": 10**9}, "parameters or more, the file holds"),
+        ({"encoder_layers": 10**9}, "parameters or more, but the file has"),
         ({"encoder_layers": 3}, "missing encoder.layers.2."),
         ({"encoder_layers": 1}, "unexpected encoder.layers.1."),
         (
             {"encoder_ffn_embed_dim": 16, "decoder_ffn_embed_dim": 16},
-            "has shape (17, 22), the settings ask for (16, 22)",
+            "has shape (17, 22), but the settings imply (16, 22)",
         ),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_unsupported_settings_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], named: str
 ) -> None:
     write_checkpoint(tmp_path, shared=False, **changes)
-    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "clearhead")]) == 2
     assert named in capsys.readouterr().err
-    assert not (tmp_path / "ours").exists()
+    assert not (tmp_path / "clearhead").exists()
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -199,10 +200,10 @@ def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     path, mark = tmp_path / "evil.pt", tmp_path / "mark"
     content = {"args": argparse.Namespace(arch="transformer"), "model": {"x": torch.ones(2)}, "extra_state": Trap(mark)}
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    assert main(["import", str(path), "--out", str(tmp_path / "ours")]) == 2
+    assert main(["import", str(path), "--out", str(tmp_path / "clearhead")]) == 2
     message = capsys.readouterr().err
     assert "posix.mkdir" in message
-    assert "Nothing was run" in message
+    assert "Nothing was executed" in message
     assert not mark.exists()
     torch.load(path, weights_only=False)  # the file is what it should be: an open reader is caught
     assert mark.is_dir()
@@ -211,12 +212,12 @@ def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nothing", b"\x80\x04."])
 def test_no_checkpoint_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     (tmp_path / "x.pt").write_bytes(content)
-    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "clearhead")]) == 2
     assert "x.pt" in capsys.readouterr().err
 
 
 def test_objects_hide_in_no_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = {"args": argparse.Namespace(), "model": {}, "extra": np.array([Trap(tmp_path / "mark")], dtype=object)}
     torch.save(content, tmp_path / "x.pt")
-    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "ours")]) == 2
+    assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "clearhead")]) == 2
     assert not (tmp_path / "mark").exists()

@@ -1,4 +1,4 @@
-"""GPT-2, T5, Marian, Pegasus, DistilBERT and ViT of `transformers` in and out again."""
+"""Import and export of GPT-2, T5, Marian, Pegasus, DistilBERT and ViT of `transformers`."""
 
 import json
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from torch import Tensor, nn
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.trainable.validation_decoding import decode_examples
+from clearhead.tasks.trainable.seq2seq import decode_examples
 from tests.interop import folders
 from tests.interop.folders import close, hf, same_tensors, save, shaken
 
 N, S, T = 5, 7, 6  # sentences, source length, target length
 
 
-def round_trip(theirs: Any, tokenizer: Callable[[Path], Any], folder: Path, same: bool = True) -> Model:
-    """Saved by them, imported, exported again: the tensors must be the same, and load without a word."""
-    tokenizer(save(theirs, folder / "theirs"))
-    assert main(["import", str(folder / "theirs"), "--out", str(folder / "ours")]) == 0
-    assert main(["export", str(folder / "ours"), "--to", "huggingface", str(folder / "again")]) == 0
+def round_trip(reference: Any, tokenizer: Callable[[Path], Any], folder: Path, same: bool = True) -> Model:
+    """Save, import and export a model: the tensors must be equal, and `transformers` loads them without a warning."""
+    tokenizer(save(reference, folder / "huggingface"))
+    assert main(["import", str(folder / "huggingface"), "--out", str(folder / "clearhead")]) == 0
+    assert main(["export", str(folder / "clearhead"), "--to", "huggingface", str(folder / "again")]) == 0
     if same:
-        same_tensors(folder / "theirs", folder / "again")
-    model = clearhead.load(folder / "ours")
+        same_tensors(folder / "huggingface", folder / "again")
+    model = clearhead.load(folder / "clearhead")
     assert (model.engine_choice.name == "native") != model.config.model.reads_images
     return model
 
@@ -36,78 +36,78 @@ def ids(rows: int, length: int, high: int, low: int = 4) -> Tensor:
 
 
 def test_gpt2_gives_the_same_logits_and_goes_on_the_same_way(tmp_path: Path) -> None:
-    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 3, "n_head": 11, "n_inner": 17}
-    theirs = shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=size - 1, eos_token_id=size - 1)))
-    ours = round_trip(theirs, folders.gpt2_tokenizer, tmp_path)
+    reference = shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=size - 1, eos_token_id=size - 1)))
+    model = round_trip(reference, folders.gpt2_tokenizer, tmp_path)
     ids_NT = ids(N, T, size)
     with torch.inference_mode():
-        close(ours.network.logits(ours.network(ids_NT)), theirs(ids_NT).logits)
+        close(model.network.logits(model.network(ids_NT)), reference(ids_NT).logits)
         again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "again").eval()
-        close(again(ids_NT).logits, theirs(ids_NT).logits)
-    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        close(again(ids_NT).logits, reference(ids_NT).logits)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in ("the dog", " dog, the é", "日本 x"):
-        assert ours.tokenizer.encode(text).ids == tokenizer(text)["input_ids"]
-        assert ours.tokenizer.decode(ours.tokenizer.encode(text).ids) == text
+        assert model.tokenizer.encode(text).ids == tokenizer(text)["input_ids"]
+        assert model.tokenizer.decode(model.tokenizer.encode(text).ids) == text
         batch = tokenizer(text, return_tensors="pt")
-        expected = theirs.generate(**batch, max_new_tokens=9, do_sample=False, pad_token_id=size - 1)
-        written = ours.generate(text, max_tokens=9)  # greedy, as theirs is by default
+        expected = reference.generate(**batch, max_new_tokens=9, do_sample=False, pad_token_id=size - 1)
+        written = model.generate(text, max_tokens=9)  # greedy, as reference is by default
         new = expected[0, batch["input_ids"].shape[1] :].tolist()
-        assert [ours.tokenizer.piece_id(piece) for piece in written.tokens] == [
+        assert [model.tokenizer.piece_id(piece) for piece in written.tokens] == [
             token for token in new if token != size - 1
         ]
-    shown = ours.tokenizer.encode("a dog é日")
+    shown = model.tokenizer.encode("a dog é日")
     assert shown.pieces[:2] == ["a", "▁dog"]
     assert shown.offsets[1] == (2, 5)
 
 
 def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> None:
-    size = folders.gpt2_tokenizer(tmp_path / "theirs")
+    size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 1, "n_head": 11, "n_inner": 17}
-    theirs = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, tie_word_embeddings=False))
-    ours = round_trip(shaken(theirs), folders.gpt2_tokenizer, tmp_path)
-    assert ours.config.model.tied_embeddings == "none"
+    reference = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, tie_word_embeddings=False))
+    model = round_trip(shaken(reference), folders.gpt2_tokenizer, tmp_path)
+    assert model.config.model.tied_embeddings == "none"
     (tmp_path / "text.txt").write_text("\n\n".join(f"the dog {'runs ' * (n % 5)}!" for n in range(30)))
-    arguments = ["train", str(tmp_path / "text.txt"), "--task", "lm", "--from", str(tmp_path / "ours")]
+    arguments = ["train", str(tmp_path / "text.txt"), "--task", "lm", "--from", str(tmp_path / "clearhead")]
     assert main([*arguments, "--out", str(tmp_path / "tuned"), "--steps", "2", "--threads", "1"]) == 0
     assert clearhead.load(tmp_path / "tuned").generate("the", max_tokens=3).tokens
 
 
 def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    size = folders.gpt2_tokenizer(tmp_path / "theirs")
-    theirs = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, n_positions=29, n_embd=22, n_layer=1, n_head=11))
+    size = folders.gpt2_tokenizer(tmp_path / "huggingface")
+    reference = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, n_positions=29, n_embd=22, n_layer=1, n_head=11))
     drawn = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
-    theirs.generation_config.update(do_sample=True, max_new_tokens=11, no_repeat_ngram_size=3, **drawn)
-    save(theirs, tmp_path / "theirs")
-    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
-    assert "not carried over: no_repeat_ngram_size=3" in capsys.readouterr().err
-    decoding = clearhead.load(tmp_path / "ours").config.decoding
+    reference.generation_config.update(do_sample=True, max_new_tokens=11, no_repeat_ngram_size=3, **drawn)
+    save(reference, tmp_path / "huggingface")
+    assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "clearhead")]) == 0
+    assert "not imported: no_repeat_ngram_size=3" in capsys.readouterr().err
+    decoding = clearhead.load(tmp_path / "clearhead").config.decoding
     assert decoding.method == "sample"
     assert {name: getattr(decoding.sampling, name) for name in (*drawn, "max_tokens")} == {**drawn, "max_tokens": 11}
 
 
-def translated(theirs: Any, ours: Model, high: int, **settings: Any) -> None:
-    """Their search and ours find the same, with the settings that came along."""
-    model = ours.config.model
+def translated(reference: Any, model: Model, high: int, **settings: Any) -> None:
+    """Assert that both searches find the same outputs with the imported settings."""
+    config = model.config.model
     for source_NS in (ids(N, S, high), ids(N, S + 4, high)):
-        ended = torch.cat((source_NS, torch.full((N, 1), model.eos_id)), 1)
-        expected = theirs.generate(
-            ended, attention_mask=torch.ones_like(ended), bad_words_ids=[[model.pad_id]], **settings
+        ended = torch.cat((source_NS, torch.full((N, 1), config.eos_id)), 1)
+        expected = reference.generate(
+            ended, attention_mask=torch.ones_like(ended), bad_words_ids=[[config.pad_id]], **settings
         )
-        found = decode_examples(ours.network, source_NS.tolist(), model.eos_id, ours.config.decoding)
+        found = decode_examples(model.network, source_NS.tolist(), config.eos_id, model.config.decoding)
         for one, other in zip(found, expected.tolist(), strict=True):
-            assert list(one) == [token for token in other[1:] if token not in (model.pad_id, model.eos_id)]
+            assert list(one) == [token for token in other[1:] if token not in (config.pad_id, config.eos_id)]
 
 
-def same_logits(theirs: Any, ours: Model, high: int) -> None:
-    """Teacher forcing, with padding in the source."""
+def same_logits(reference: Any, model: Model, high: int) -> None:
+    """Compare the logits of given targets, with padding in the source."""
     src_NS, tgt_NT = ids(N, S, high), ids(N, T, high)
-    src_NS[0, 4:] = ours.config.model.pad_id
-    tgt_NT[:, 0] = ours.config.model.decoder_start_id
-    mask_NS = (src_NS != ours.config.model.pad_id).long()
+    src_NS[0, 4:] = model.config.model.pad_id
+    tgt_NT[:, 0] = model.config.model.decoder_start_id
+    mask_NS = (src_NS != model.config.model.pad_id).long()
     with torch.inference_mode():
-        expected = theirs(input_ids=src_NS, attention_mask=mask_NS, decoder_input_ids=tgt_NT).logits
-        close(ours.network.logits(ours.network(src_NS, tgt_NT)), expected)
+        expected = reference(input_ids=src_NS, attention_mask=mask_NS, decoder_input_ids=tgt_NT).logits
+        close(model.network.logits(model.network(src_NS, tgt_NT)), expected)
 
 
 T5 = {"d_model": 22, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3}
@@ -116,46 +116,49 @@ T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 1
 
 @pytest.mark.parametrize("version", ["1", "1.1", "untied"])
 def test_t5(tmp_path: Path, version: str) -> None:
-    size = folders.t5_tokenizer(tmp_path / "theirs") + 3
+    size = folders.t5_tokenizer(tmp_path / "huggingface") + 3
     own = {} if version == "1" else {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    theirs = hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5, **own))
+    reference = hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5, **own))
     if version == "untied":
-        theirs.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
-    shaken(theirs)
-    theirs.generation_config.update(num_beams=3, length_penalty=1.3, max_length=12)
-    ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
-    model = ours.config.model
-    assert (model.tied_embeddings, model.scale_output) == ("input" if version == "untied" else "all", version == "1")
-    decoding = ours.config.decoding
+        reference.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
+    shaken(reference)
+    reference.generation_config.update(num_beams=3, length_penalty=1.3, max_length=12)
+    model = round_trip(reference, folders.t5_tokenizer, tmp_path)
+    config = model.config.model
+    assert (config.tied_embeddings, config.scale_output) == ("input" if version == "untied" else "all", version == "1")
+    decoding = model.config.decoding
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_length, decoding.stopping_rule) == (
         3,
         1.3,
         "11",
         "no_better_now",
     )
-    same_logits(theirs, ours, size)
-    translated(theirs, ours, size, use_cache=False)  # their cache wants as many layers on both sides
-    same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
-    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    same_logits(reference, model, size)
+    translated(reference, model, size, use_cache=False)  # their cache wants as many layers on both sides
+    same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in ("the dogs run", "a  dog é. xyz"):
-        assert ours.tokenizer.encode(text).ids == tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert model.tokenizer.encode(text).ids == tokenizer(text, add_special_tokens=False)["input_ids"]
     again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
-    assert again("the dogs")["input_ids"] == [*ours.tokenizer.encode("the dogs").ids, 1]
+    assert again("the dogs")["input_ids"] == [*model.tokenizer.encode("the dogs").ids, 1]
 
 
 def test_t5_with_its_sentencepiece_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = folders.t5_tokenizer(tmp_path / "truth")
-    save(hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size + 4, **T5)), tmp_path / "theirs")
-    folders.write_spm(tmp_path / "theirs" / "spiece.model", folders.UNIGRAM, specials=("<pad>", "</s>", "<unk>"))
-    settings = tmp_path / "theirs" / "tokenizer_config.json"
+    save(hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size + 4, **T5)), tmp_path / "huggingface")
+    folders.write_spm(tmp_path / "huggingface" / "spiece.model", folders.UNIGRAM, specials=("<pad>", "</s>", "<unk>"))
+    settings = tmp_path / "huggingface" / "tokenizer_config.json"
     settings.write_text(json.dumps({"extra_ids": 2}))
-    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 0
-    ours, truth = clearhead.load(tmp_path / "ours").tokenizer, hf.AutoTokenizer.from_pretrained(tmp_path / "truth")
+    assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "clearhead")]) == 0
+    model, truth = (
+        clearhead.load(tmp_path / "clearhead").tokenizer,
+        hf.AutoTokenizer.from_pretrained(tmp_path / "truth"),
+    )
     for text in ("the dogs run", "a dog é. xyz"):
-        assert ours.encode(text).ids == truth(text, add_special_tokens=False)["input_ids"]
-    assert [ours.piece_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
+        assert model.encode(text).ids == truth(text, add_special_tokens=False)["input_ids"]
+    assert [model.piece_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
     settings.write_text(json.dumps({"extra_ids": 10**12}))
-    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "more")]) == 2
+    assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "more")]) == 2
     assert "expected extra_ids below" in capsys.readouterr().err
 
 
@@ -172,47 +175,47 @@ def marian_config(kind: Any, size: int, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("stop", [False, True, "never"])
 def test_marian(tmp_path: Path, stop: bool | str) -> None:
-    size = folders.marian_tokenizer(tmp_path / "theirs")
-    theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
-    theirs.final_logits_bias.normal_()
-    theirs.generation_config.update(num_beams=4, length_penalty=0.7, max_length=16, early_stopping=stop)
-    ours = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False)
-    assert ours.config.model.output_bias
-    same_logits(theirs, ours, size - 1)
-    translated(theirs, ours, size - 2)
-    translated_text = ours.translate("the dogs run.")
-    assert translated_text.text == ours.tokenizer.target.decode(
-        [ours.tokenizer.target.piece_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
+    size = folders.marian_tokenizer(tmp_path / "huggingface")
+    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
+    reference.final_logits_bias.normal_()
+    reference.generation_config.update(num_beams=4, length_penalty=0.7, max_length=16, early_stopping=stop)
+    model = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False)
+    assert model.config.model.output_bias
+    same_logits(reference, model, size - 1)
+    translated(reference, model, size - 2)
+    translated_text = model.translate("the dogs run.")
+    assert translated_text.text == model.tokenizer.target.decode(
+        [model.tokenizer.target.piece_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
     )
     again = hf.MarianMTModel.from_pretrained(tmp_path / "again").eval()
-    same_logits(again, ours, size - 1)
-    for name, tensor in theirs.state_dict().items():
+    same_logits(again, model, size - 1)
+    for name, tensor in reference.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
 
 
 def test_marian_with_two_vocabularies(tmp_path: Path) -> None:
-    size = folders.marian_tokenizer(tmp_path / "theirs")
+    size = folders.marian_tokenizer(tmp_path / "huggingface")
     settings = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": size}
-    theirs = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
-    ours = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False)
-    assert ours.config.model.tied_embeddings == "target"
-    same_logits(theirs, ours, size - 1)
-    same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), ours, size - 1)
+    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
+    model = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False)
+    assert model.config.model.tied_embeddings == "target"
+    same_logits(reference, model, size - 1)
+    same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), model, size - 1)
 
 
 def test_marian_with_more_positions_than_fit_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    size = folders.marian_tokenizer(tmp_path / "theirs")
-    save(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)), tmp_path / "theirs")
-    settings = json.loads((tmp_path / "theirs" / "config.json").read_text())
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 10**12}))
-    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "ours")]) == 2
+    size = folders.marian_tokenizer(tmp_path / "huggingface")
+    save(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)), tmp_path / "huggingface")
+    settings = json.loads((tmp_path / "huggingface" / "config.json").read_text())
+    (tmp_path / "huggingface" / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 10**12}))
+    assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "clearhead")]) == 2
     assert "model.max_positions=1000000000000: input should be less than or equal to 1000000" in capsys.readouterr().err
 
 
 def test_marian_pieces(tmp_path: Path) -> None:
-    size = folders.marian_tokenizer(tmp_path / "theirs")
-    theirs = hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size))
-    tokenizer = round_trip(theirs, folders.marian_tokenizer, tmp_path, same=False).tokenizer
+    size = folders.marian_tokenizer(tmp_path / "huggingface")
+    reference = hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size))
+    tokenizer = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False).tokenizer
     assert tokenizer.encode("the  dogs").pieces == ["▁the", "▁dog", "s"]
     assert tokenizer.encode("the  dogs").offsets == [(0, 3), (5, 8), (8, 9)]
     assert tokenizer.target.encode("ein hund").pieces == ["▁ein", "▁hund"]
@@ -224,13 +227,13 @@ def test_marian_pieces(tmp_path: Path) -> None:
 
 
 def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
-    size = folders.t5_tokenizer(tmp_path / "theirs")
+    size = folders.t5_tokenizer(tmp_path / "huggingface")
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
-    theirs = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
-    ours = round_trip(theirs, folders.t5_tokenizer, tmp_path)
-    assert (ours.config.model.norm_placement, ours.config.model.sinusoidal_layout) == ("pre", "concatenated")
-    same_logits(theirs, ours, size)
-    same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), ours, size)
+    reference = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
+    model = round_trip(reference, folders.t5_tokenizer, tmp_path)
+    assert (model.config.model.norm_placement, model.config.model.sinusoidal_layout) == ("pre", "concatenated")
+    same_logits(reference, model, size)
+    same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
 
 
 @pytest.mark.parametrize(
@@ -238,13 +241,13 @@ def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
 )
 def test_distilbert(tmp_path: Path, name: str) -> None:
     sizes = {"dim": 22, "n_layers": 2, "n_heads": 11, "hidden_dim": 17, "max_position_embeddings": 19}
-    config = hf.DistilBertConfig(vocab_size=len(folders.BERT_PIECES), **sizes)
-    theirs = shaken(getattr(hf, name)(config))
-    ours = round_trip(theirs, folders.bert_tokenizer, tmp_path)
+    config = hf.DistilBertConfig(vocab_size=len(folders.BERT_TOKENS), **sizes)
+    reference = shaken(getattr(hf, name)(config))
+    model = round_trip(reference, folders.bert_tokenizer, tmp_path)
     ids_NS = ids(N, S, 30, low=6)
-    network = ours.network
+    network = model.network
     with torch.inference_mode():
-        close(network.logits(network(ids_NS)), theirs(ids_NS, torch.ones_like(ids_NS)).logits)
+        close(network.logits(network(ids_NS)), reference(ids_NS, torch.ones_like(ids_NS)).logits)
 
 
 @pytest.mark.parametrize("colours", [1, 3])
@@ -253,11 +256,11 @@ def test_vit(tmp_path: Path, colours: int) -> None:
     config = hf.ViTConfig(
         **sizes, image_size=12, patch_size=4, num_channels=colours, id2label={0: "cat", 1: "dog", 2: "x"}
     )
-    theirs = shaken(hf.ViTForImageClassification(config))
-    ours = round_trip(theirs, lambda folder: None, tmp_path)
-    assert ours.config.labels == ("cat", "dog", "x")
+    reference = shaken(hf.ViTForImageClassification(config))
+    model = round_trip(reference, lambda folder: None, tmp_path)
+    assert model.config.labels == ("cat", "dog", "x")
     pictures_NCYX = torch.randn(N, colours, 12, 12)
     with torch.inference_mode():
-        close(ours.network.logits(ours.network(pictures_NCYX)), theirs(pictures_NCYX).logits)
+        close(model.network.logits(model.network(pictures_NCYX)), reference(pictures_NCYX).logits)
         again = hf.ViTForImageClassification.from_pretrained(tmp_path / "again").eval()
-        close(again(pictures_NCYX).logits, theirs(pictures_NCYX).logits)
+        close(again(pictures_NCYX).logits, reference(pictures_NCYX).logits)

@@ -1,4 +1,4 @@
-"""ONNX graphs give the numbers of the network, step by step, for any number of rows and any length."""
+"""ONNX graphs compute the values of the network, step by step, for any number of rows and any length."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.interop.onnx.generators import write
+from clearhead.interop.onnx.generators import write_generator
 from tests.interop.test_ctranslate2 import END, LONGEST, PAD, VOCAB, network
 
-SOURCES = {"one piece": (1, 1), "one sentence": (1, 7), "several, padded": (4, 11), "as long as can be": (2, LONGEST)}
+SOURCES = {"one token": (1, 1), "one sentence": (1, 7), "several, padded": (4, 11), "as long as can be": (2, LONGEST)}
 
 
 def read(path: Path) -> Any:
@@ -52,7 +52,7 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
         with torch.inference_mode():
             memory = model.encode(src_NS)
             tokens_N1, state = model.start(memory, 1)
-        is_real_N1S1 = (src_NS != PAD)[:, None, :, None]  # nobody looks at the numbers of padding
+        is_real_N1S1 = (src_NS != PAD)[:, None, :, None]  # outputs at padding positions are undefined
         for layer, source in enumerate(memory.keys_values):
             for name, kept in (
                 (f"source_k_{layer}", source.k_HK.transpose(1, 2)),
@@ -71,7 +71,7 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
 
 def test_encoder_and_steps_of_a_translator(tmp_path: Path) -> None:
     model = network("transformer", num_encoder_layers=1, num_decoder_layers=2)
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     check_translator(tmp_path, model, steps=5)
 
 
@@ -84,15 +84,15 @@ def test_encoder_and_steps_of_a_translator(tmp_path: Path) -> None:
         {"positions": "learned", "norm": "group", "norm_groups": 4, "key_dim": 6, "value_dim": 3},
     ],
 )
-def test_other_translators_up_to_the_last_place(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_other_translators_up_to_the_last_position(settings: dict[str, Any], tmp_path: Path) -> None:
     model = network("transformer", num_encoder_layers=1, num_decoder_layers=2, **settings)
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     check_translator(tmp_path, model, steps=LONGEST)
 
 
 def test_steps_of_a_language_model(tmp_path: Path) -> None:
     model = network("decoder", positions="rotary")
-    write(model, tmp_path)
+    write_generator(model, tmp_path)
     decoder = read(tmp_path / "decoder.onnx")
     ids_NT = torch.randint(END + 1, VOCAB, (3, LONGEST))
     with torch.inference_mode():

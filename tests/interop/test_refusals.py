@@ -1,4 +1,4 @@
-"""What clearhead lacks is refused by name, and damaged or crafted files before anything is allocated."""
+"""Unsupported settings are refused by name, and damaged or crafted files before anything is allocated."""
 
 import json
 import struct
@@ -10,17 +10,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clearhead.cli.main import main
-from tests.interop.folders import BERT_PIECES, bert_tokenizer, hf, save
+from tests.interop.folders import BERT_TOKENS, bert_tokenizer, hf, save
 
 SIZES = {
-    "vocab_size": len(BERT_PIECES), "hidden_size": 22, "num_hidden_layers": 1, "num_attention_heads": 11,
+    "vocab_size": len(BERT_TOKENS), "hidden_size": 22, "num_hidden_layers": 1, "num_attention_heads": 11,
     "intermediate_size": 17, "max_position_embeddings": 19,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small BERT; tests work on copies of its files."""
+    """Return the folder of a small BERT; tests change copies of its files."""
     folder = tmp_path_factory.mktemp("bert")
     bert_tokenizer(save(hf.BertForMaskedLM(hf.BertConfig(**SIZES)), folder))
     return folder
@@ -36,7 +36,7 @@ def copied(saved: Path, folder: Path, **settings: Any) -> Path:
 
 
 def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that comes instead of a model."""
+    """Return the one line of the error message."""
     out = folder.parent / "out"
     assert main(["import", str(folder), "--out", str(out)]) == 2
     assert not out.exists()
@@ -59,14 +59,14 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
         ({"architectures": []}, "expected one name in architectures"),
         ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
         ({"num_hidden_layers": 2}, "missing bert.encoder.layer.1."),
-        ({"num_hidden_layers": 10**12}, "parameters or more, the file holds"),
-        ({"hidden_size": 10**6 * 11}, "parameters or more, the file holds"),
-        ({"vocab_size": 10**12}, "parameters or more, the file holds"),
-        ({"hidden_size": "wide"}, "expected a whole number for hidden_size"),
+        ({"num_hidden_layers": 10**12}, "parameters or more, but the file has"),
+        ({"hidden_size": 10**6 * 11}, "parameters or more, but the file has"),
+        ({"vocab_size": 10**12}, "parameters or more, but the file has"),
+        ({"hidden_size": "wide"}, "expected a positive integer for hidden_size"),
         ({"num_attention_heads": 4}, "num_heads=4 does not divide"),
-        ({"intermediate_size": 16}, "has shape (17, 22), the settings ask for (16, 22)"),
-        ({"max_position_embeddings": 18}, "has shape (19, 22), the settings ask for (18, 22)"),
-        ({"vocab_size": len(BERT_PIECES) - 2}, "the tokenizer has"),
+        ({"intermediate_size": 16}, "has shape (17, 22), but the settings imply (16, 22)"),
+        ({"max_position_embeddings": 18}, "has shape (19, 22), but the settings imply (18, 22)"),
+        ({"vocab_size": len(BERT_TOKENS) - 2}, "the tokenizer has"),
     ],
 )
 def test_settings(
@@ -94,11 +94,11 @@ def header(entries: dict[str, Any], size: int = 0) -> bytes:
 def test_crafted_headers(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     folder = copied(saved, tmp_path / "model")
     (folder / "model.safetensors").write_bytes(content)
-    assert "is no sound safetensors file" in refused(folder, capsys)
+    assert "is not a valid safetensors file" in refused(folder, capsys)
 
 
 def change(folder: Path, **tensors: torch.Tensor | None) -> None:
-    """Puts tensors into the file, or takes them out."""
+    """Add tensors to the file, or remove them."""
     held = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
         held.pop(name, None)
@@ -118,21 +118,21 @@ def test_missing_and_unexpected_tensors_are_listed(
 
 def test_a_tie_that_does_not_hold_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(saved, tmp_path / "model")
-    change(folder, **{"cls.predictions.decoder.weight": torch.ones(len(BERT_PIECES), 22)})
+    change(folder, **{"cls.predictions.decoder.weight": torch.ones(len(BERT_TOKENS), 22)})
     assert "must be tied to bert.embeddings.word_embeddings.weight" in refused(folder, capsys)
 
 
-def test_whole_numbers_are_no_weights(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_integer_weights_are_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(saved, tmp_path / "model")
-    change(folder, **{"cls.predictions.bias": torch.ones(len(BERT_PIECES), dtype=torch.int8)})
-    assert "quantised weights are not read" in refused(folder, capsys)
+    change(folder, **{"cls.predictions.bias": torch.ones(len(BERT_TOKENS), dtype=torch.int8)})
+    assert "quantized weights cannot be imported" in refused(folder, capsys)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
         ("config.json", "{", "cannot be read as JSON"),
-        ("config.json", "[]", "must hold a JSON object"),
+        ("config.json", "[]", "expected a JSON object"),
         ("vocab.txt", None, "has no tokenizer"),
         ("model.safetensors", None, "expected model.safetensors"),
         ("vocab.txt", "a\nb\n", "the tokenizer has no cls_token"),
@@ -174,7 +174,7 @@ def test_shards_are_read_through_their_index_and_halves_without_loss(saved: Path
     index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "model.safetensors").unlink()
-    assert main(["import", str(folder), "--out", str(tmp_path / "ours")]) == 0
-    assert main(["export", str(tmp_path / "ours"), "--to", "huggingface", str(tmp_path / "again")]) == 0
+    assert main(["import", str(folder), "--out", str(tmp_path / "clearhead")]) == 0
+    assert main(["export", str(tmp_path / "clearhead"), "--to", "huggingface", str(tmp_path / "again")]) == 0
     for name, tensor in load_file(tmp_path / "again" / "model.safetensors").items():
         assert torch.equal(tensor, tensors[name].float()), name

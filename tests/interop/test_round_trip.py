@@ -1,4 +1,4 @@
-"""Exported to a Hugging Face folder and imported again: the same outputs, tokens, labels and decoding settings."""
+"""Export to a Hugging Face folder and import of it: the same outputs, tokens, labels and decoding settings."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
+from clearhead.tasks.masked_lm.inference import encode_with_masks
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop import folders
 from tests.interop.folders import close, hf, save, shaken
@@ -60,16 +60,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def there_and_back(folder: Path) -> Model:
-    """Export `folder/ours`, import it again and load the result."""
-    assert main(["export", str(folder / "ours"), "--to", "huggingface", str(folder / "theirs")]) == 0
-    assert main(["import", str(folder / "theirs"), "--out", str(folder / "again")]) == 0
+def export_and_import(folder: Path) -> Model:
+    """Export `folder/clearhead`, import it again and load the result."""
+    assert main(["export", str(folder / "clearhead"), "--to", "huggingface", str(folder / "huggingface")]) == 0
+    assert main(["import", str(folder / "huggingface"), "--out", str(folder / "again")]) == 0
     return clearhead.load(folder / "again")
 
 
 @torch.inference_mode()
 def outputs(model: Model, vocabulary: int = 90) -> Tensor:
-    """The logits or vectors of some padded inputs."""
+    """Return the logits or vectors of padded inputs."""
     torch.manual_seed(7)
     network, config = model.network, model.config.model
     if not config.has_text:
@@ -86,8 +86,8 @@ def outputs(model: Model, vocabulary: int = 90) -> Tensor:
     return network.logits(network(ids_NS))  # type: ignore[no-any-return]
 
 
-def framed_as_read(model: Model, text: str) -> list[int]:
-    """The ids of a text as the network gets them."""
+def ids_with_special_tokens(model: Model, text: str) -> list[int]:
+    """Return the ids of a text with the special tokens that the network expects."""
     ids = model.tokenizer.encode(text).ids
     if model.config.model.head != "generation":
         return EncoderCodec().add_special_tokens(model.tokenizer, ids)
@@ -100,41 +100,41 @@ def framed_as_read(model: Model, text: str) -> list[int]:
 def test_every_architecture(tmp_path: Path, case: str) -> None:
     task, architecture, settings = CASES[case]
     labels = LABELS if task in ("classify", "tag", "image") else ()
-    make(tmp_path / "ours", task, labels=labels, **settings)
-    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
-    assert json.loads((tmp_path / "theirs" / "config.json").read_text())["architectures"] == [architecture]
+    make(tmp_path / "clearhead", task, labels=labels, **settings)
+    before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
+    assert json.loads((tmp_path / "huggingface" / "config.json").read_text())["architectures"] == [architecture]
     assert torch.equal(outputs(after), outputs(before))
     assert (after.config.task, after.config.labels) == (task, before.config.labels)
     if before.config.model.has_text:
         assert after.tokenizer.to_json() == before.tokenizer.to_json()
-        theirs = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+        reference = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
         for text in TEXTS[:3]:
-            assert theirs(text)["input_ids"] == framed_as_read(before, text)
-            assert theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True) == text
-    loaded, info = getattr(hf, architecture).from_pretrained(tmp_path / "theirs", output_loading_info=True)
+            assert reference(text)["input_ids"] == ids_with_special_tokens(before, text)
+            assert reference.decode(reference(text)["input_ids"], skip_special_tokens=True) == text
+    loaded, info = getattr(hf, architecture).from_pretrained(tmp_path / "huggingface", output_loading_info=True)
     assert not info["unexpected_keys"] and info["missing_keys"] <= {"pooler.dense.weight", "pooler.dense.bias"}
     same_as_transformers(loaded.eval(), before)
 
 
 @torch.inference_mode()
-def same_as_transformers(theirs: Any, ours: Model) -> None:
+def same_as_transformers(reference: Any, model: Model) -> None:
     """Compare logits; those of encoder-decoders are compared in test_export."""
     torch.manual_seed(7)
-    config = ours.config.model
+    config = model.config.model
     if not config.has_text:
         pixels = torch.randn(3, config.image_channels, config.image_size, config.image_size)
-        return close(theirs(pixels).logits, outputs(ours))
+        return close(reference(pixels).logits, outputs(model))
     ids_NS = torch.randint(5, 90, (3, 11))
     if config.family == "decoder":
-        return close(theirs(ids_NS).logits, outputs(ours))
+        return close(reference(ids_NS).logits, outputs(model))
     ids_NS[1, 6:] = config.pad_id
     real_NS = ids_NS != config.pad_id
     if config.family == "transformer":
         targets = torch.randint(5, 90, (3, 7))
-        found = theirs(input_ids=ids_NS, attention_mask=real_NS.long(), decoder_input_ids=targets)
-        return close(found.logits, outputs(ours))
-    found = theirs(ids_NS, attention_mask=real_NS.long())
-    given, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(ours)
+        found = reference(input_ids=ids_NS, attention_mask=real_NS.long(), decoder_input_ids=targets)
+        return close(found.logits, outputs(model))
+    found = reference(ids_NS, attention_mask=real_NS.long())
+    given, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(model)
     if config.head == "classification":
         return close(given, expected)
     return close(given[real_NS], expected[real_NS])
@@ -144,20 +144,20 @@ def same_as_transformers(theirs: Any, ours: Model) -> None:
 @pytest.mark.parametrize("task", ["mlm", "translate"])
 def test_every_tokenizer(tmp_path: Path, task: str, kind: str) -> None:
     settings: dict[str, Any] = {**BERT, "head": "masked_lm"} if task == "mlm" else {}
-    make(tmp_path / "ours", task, kind=kind, **settings)
-    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    make(tmp_path / "clearhead", task, kind=kind, **settings)
+    before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
     assert after.config.tokenizer == before.config.tokenizer
     for text in PROBES:
         assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
         ids = before.tokenizer.encode(text).ids
         assert after.tokenizer.decode(ids) == before.tokenizer.decode(ids)
-    theirs = hf.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    reference = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in TEXTS[:3]:
-        assert theirs(text)["input_ids"] == framed_as_read(before, text)
+        assert reference(text)["input_ids"] == ids_with_special_tokens(before, text)
     if task == "mlm":
         for text in ("The <mask> runs.", "<mask> dog runs 2 <mask>."):
-            assert theirs(text)["input_ids"] == EncoderCodec().add_special_tokens(
-                before.tokenizer, encode_gaps(before.tokenizer, text)
+            assert reference(text)["input_ids"] == EncoderCodec().add_special_tokens(
+                before.tokenizer, encode_with_masks(before.tokenizer, text)
             )
 
 
@@ -169,34 +169,34 @@ def test_decoding_settings(tmp_path: Path) -> None:
         "max_length": "input+7",
         "no_repeat_ngram_size": 3,
     }
-    make(tmp_path / "ours", "translate", decoding=decoding)
-    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    make(tmp_path / "clearhead", "translate", decoding=decoding)
+    before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
     assert after.config.decoding == before.config.decoding
     assert after.translate(TEXTS[0]) == before.translate(TEXTS[0])
-    assert hf.GenerationConfig.from_pretrained(tmp_path / "theirs").num_beams == 3
+    assert hf.GenerationConfig.from_pretrained(tmp_path / "huggingface").num_beams == 3
 
 
 def test_edited_decoding_settings_are_read(tmp_path: Path) -> None:
     drawn = {"temperature": 0.7, "top_k": 5, "min_p": 0.1, "add_start_token": True}
-    make(tmp_path / "ours", "lm", decoding={"method": "sample", "sampling": drawn}, **GPT2)
-    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
+    make(tmp_path / "clearhead", "lm", decoding={"method": "sample", "sampling": drawn}, **GPT2)
+    before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
     assert after.config.decoding == before.config.decoding
     assert after.generate("The dog", seed=3).text == before.generate("The dog", seed=3).text
-    path = tmp_path / "theirs" / "generation_config.json"
+    path = tmp_path / "huggingface" / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"temperature": 1.3}))
-    assert main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "edited")]) == 0
+    assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "edited")]) == 0
     edited = clearhead.load(tmp_path / "edited").config.decoding.sampling
     assert edited.model_dump() == before.config.decoding.sampling.model_copy(update={"temperature": 1.3}).model_dump()
 
 
 def test_folder_that_transformers_saved_again(tmp_path: Path) -> None:
-    make(tmp_path / "ours", "mlm", **BERT, head="masked_lm")
-    before = clearhead.load(tmp_path / "ours")
-    there_and_back(tmp_path)
-    hf.BertForMaskedLM.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "saved")
-    hf.AutoTokenizer.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "saved")
-    assert main(["import", str(tmp_path / "saved"), "--out", str(tmp_path / "ours again")]) == 0
-    after = clearhead.load(tmp_path / "ours again")
+    make(tmp_path / "clearhead", "mlm", **BERT, head="masked_lm")
+    before = clearhead.load(tmp_path / "clearhead")
+    export_and_import(tmp_path)
+    hf.BertForMaskedLM.from_pretrained(tmp_path / "huggingface").save_pretrained(tmp_path / "saved")
+    hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface").save_pretrained(tmp_path / "saved")
+    assert main(["import", str(tmp_path / "saved"), "--out", str(tmp_path / "model again")]) == 0
+    after = clearhead.load(tmp_path / "model again")
     assert torch.equal(outputs(after), outputs(before))
     assert [after.tokenizer.encode(text).ids for text in TEXTS] == [before.tokenizer.encode(text).ids for text in TEXTS]
 
@@ -215,7 +215,7 @@ def t5_spiece(folder: Path) -> int:
 def bert_vocab(folder: Path) -> int:
     """Write BERT's vocab.txt."""
     folders.bert_tokenizer(folder)
-    return len(folders.BERT_PIECES)
+    return len(folders.BERT_TOKENS)
 
 
 FOREIGN: dict[str, tuple[str, Callable[[Path], int], dict[str, Any]]] = {
@@ -246,10 +246,10 @@ def test_imported_models(tmp_path: Path, name: str, capsys: pytest.CaptureFixtur
         sizes = sizes | {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "decoder_vocab_size": size}
     config = getattr(hf, f"{family}Config")(vocab_size=size, **sizes)
     save(shaken(getattr(hf, f"{family}{kind}")(config)), tmp_path / "foreign")
-    assert main(["import", str(tmp_path / "foreign"), "--out", str(tmp_path / "ours")]) == 0
-    before, after = clearhead.load(tmp_path / "ours"), there_and_back(tmp_path)
-    assert ("copy the old files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)
-    assert (tmp_path / "theirs" / "clearhead_tokenizer.json").exists() == (name in OWN_FILES)
+    assert main(["import", str(tmp_path / "foreign"), "--out", str(tmp_path / "clearhead")]) == 0
+    before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
+    assert ("copy the original files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)
+    assert (tmp_path / "huggingface" / "clearhead_tokenizer.json").exists() == (name in OWN_FILES)
     for text in (*folders.TEXTS, "the dogs run.", "ein hund"):
         assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
         assert after.tokenizer.target.encode(text) == before.tokenizer.target.encode(text)

@@ -1,12 +1,11 @@
-"""SentencePiece models: pieces as the library itself gives them, and damaged files refused."""
+"""SentencePiece models: the tokens of the library, and damaged files."""
 
 from pathlib import Path
 
 import pytest
 
 from clearhead.errors import InteropError
-from clearhead.interop.bpe_files import sentencepiece_alone
-from clearhead.interop.sentencepiece import SentencePieceModel
+from clearhead.interop.subword_tokenizers import SentencePieceModel, self_contained_sentencepiece_tokenizer
 from tests.interop.folders import UNIGRAM, write_spm
 
 TEXTS = [
@@ -15,13 +14,13 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def cut(path: Path, text: str) -> list[str]:
-    """The pieces of a text by our reading of a model."""
-    pipeline, pieces = SentencePieceModel.read(path).pipeline()
-    return [pieces[index] for index in pipeline.encode(text, add_special_tokens=False).ids]
+def segment(path: Path, text: str) -> list[str]:
+    """Return the tokens of a text."""
+    pipeline, tokens = SentencePieceModel.read(path).pipeline()
+    return [tokens[index] for index in pipeline.encode(text, add_special_tokens=False).ids]
 
 
-def test_pieces_are_the_librarys(tmp_path: Path) -> None:
+def test_tokens_equal_those_of_the_library(tmp_path: Path) -> None:
     library = pytest.importorskip("sentencepiece")
     words = [
         "the",
@@ -50,22 +49,22 @@ def test_pieces_are_the_librarys(tmp_path: Path) -> None:
     )
     truth = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     model = SentencePieceModel.read(tmp_path / "m.model")
-    assert [piece.name for piece in model.pieces] == [truth.id_to_piece(index) for index in range(len(truth))]
+    assert [token.name for token in model.tokens] == [truth.id_to_piece(index) for index in range(len(truth))]
     for text in TEXTS:
         ids = truth.encode(text)
         expected = [truth.id_to_piece(index) for index in ids]
-        assert cut(tmp_path / "m.model", text) == expected, text
+        assert segment(tmp_path / "m.model", text) == expected, text
 
 
-def test_special_pieces_are_not_found_in_text(tmp_path: Path) -> None:
+def test_special_tokens_do_not_occur_in_text(tmp_path: Path) -> None:
     write_spm(tmp_path / "m.model", [("▁a", -1.0), ("<", -3.0), ("/", -3.0), ("s", -3.0), (">", -3.0)])
-    assert cut(tmp_path / "m.model", "a</s>") == ["▁a", "<", "/", "s", ">"]
+    assert segment(tmp_path / "m.model", "a</s>") == ["▁a", "<", "/", "s", ">"]
 
 
-def test_a_model_alone_numbers_its_own_pieces(tmp_path: Path) -> None:
+def test_a_model_without_vocabulary_has_its_own_ids(tmp_path: Path) -> None:
     write_spm(tmp_path / "m.model", UNIGRAM)
     roles = {"pad": "<s>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-    tokenizer = sentencepiece_alone(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)
+    tokenizer = self_contained_sentencepiece_tokenizer(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)
     assert tokenizer.encode("the dogs").ids == [3, 4, 6]
     assert tokenizer.piece_id("<extra_id_0>") == 3 + len(UNIGRAM)
     assert 3 + len(UNIGRAM) in tokenizer.special_ids

@@ -30,7 +30,7 @@ OTHERS: dict[str, Any] = {
     "residual": False,
 }  # fmt: skip
 NAMES = {"family", "head"}  # of the network itself
-IMPORTED = {  # what foreign checkpoints bring: tests/model/test_foreign_options.py
+IMPORTED = {  # settings of imported checkpoints: tests/model/test_imported_options.py
     "output_bias", "source_vocab_size", "pooler_activation", "final_norm", "sinusoidal_layout",
 }  # fmt: skip
 TOKENIZERS = {"pad_id", "eos_id"}  # a run refuses all but the tokenizer's

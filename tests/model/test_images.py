@@ -49,53 +49,56 @@ def pair() -> tuple[SequenceClassifier, ViTForImageClassification]:
         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
         "attn_implementation": "eager",
     }  # fmt: skip
-    theirs = ViTForImageClassification(ViTConfig(**sizes))
-    theirs.train(False)
+    reference = ViTForImageClassification(ViTConfig(**sizes))
+    reference.train(False)
     settings = config(activation="gelu", norm_epsilon=1e-12, pooling="first")
-    ours = SequenceClassifier(settings, VisionTransformer(settings)).eval()
+    model = SequenceClassifier(settings, VisionTransformer(settings)).eval()
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-        copy_weights(ours.backbone, theirs.vit)
-        ours.output.load_state_dict(theirs.classifier.state_dict())
-    return ours, theirs
+        copy_weights(model.backbone, reference.vit)
+        model.output.load_state_dict(reference.classifier.state_dict())
+    return model, reference
 
 
-def copy_weights(ours: VisionTransformer, theirs: Any) -> None:
+def copy_weights(model: VisionTransformer, reference: Any) -> None:
     """Copy the weights of the reference; a convolution with stride is a linear layer on each patch."""
-    embedding, their_embedding = ours.embedding, theirs.embeddings
-    projection = their_embedding.patch_embeddings.projection
+    embedding, reference_embedding = model.embedding, reference.embeddings
+    projection = reference_embedding.patch_embeddings.projection
     embedding.projection.load_state_dict({"weight": projection.weight.flatten(1), "bias": projection.bias})
     embedding.load_state_dict(
-        {"class_token": their_embedding.cls_token[0, 0], "positions.weight": their_embedding.position_embeddings[0]},
+        {
+            "class_token": reference_embedding.cls_token[0, 0],
+            "positions.weight": reference_embedding.position_embeddings[0],
+        },
         strict=False,
     )
-    for layer, their_layer in zip(ours.encoder.layers, theirs.layers, strict=True):
+    for layer, reference_layer in zip(model.encoder.layers, reference.layers, strict=True):
         parts: Any = layer
-        for part, their_part in (
-            (parts.self_attention.query, their_layer.attention.q_proj),
-            (parts.self_attention.key, their_layer.attention.k_proj),
-            (parts.self_attention.value, their_layer.attention.v_proj),
-            (parts.self_attention.output, their_layer.attention.o_proj),
-            (parts.self_attention_residual.norm, their_layer.layernorm_before),
-            (parts.feed_forward_residual.norm, their_layer.layernorm_after),
-            (parts.feed_forward.w1, their_layer.mlp.fc1),
-            (parts.feed_forward.w2, their_layer.mlp.fc2),
+        for part, reference_part in (
+            (parts.self_attention.query, reference_layer.attention.q_proj),
+            (parts.self_attention.key, reference_layer.attention.k_proj),
+            (parts.self_attention.value, reference_layer.attention.v_proj),
+            (parts.self_attention.output, reference_layer.attention.o_proj),
+            (parts.self_attention_residual.norm, reference_layer.layernorm_before),
+            (parts.feed_forward_residual.norm, reference_layer.layernorm_after),
+            (parts.feed_forward.w1, reference_layer.mlp.fc1),
+            (parts.feed_forward.w2, reference_layer.mlp.fc2),
         ):
-            part.load_state_dict(their_part.state_dict())
-    ours.encoder.norm.load_state_dict(theirs.layernorm.state_dict())
+            part.load_state_dict(reference_part.state_dict())
+    model.encoder.norm.load_state_dict(reference.layernorm.state_dict())
 
 
 @torch.no_grad()
 def test_vision_transformer_equals_the_reference() -> None:
-    ours, theirs = pair()
+    model, reference = pair()
     images_BCYX = images()
-    expected = theirs(images_BCYX, output_attentions=True)
-    torch.testing.assert_close(ours.logits(ours(images_BCYX)), expected.logits, atol=1e-5, rtol=1e-5)
-    output: EncoderOutput = ours.backbone(images_BCYX, want_attention=True)
+    expected = reference(images_BCYX, output_attentions=True)
+    torch.testing.assert_close(model.logits(model(images_BCYX)), expected.logits, atol=1e-5, rtol=1e-5)
+    output: EncoderOutput = model.backbone(images_BCYX, want_attention=True)
     assert len(output.attention) == 2
-    for weights_BHSS, their_weights in zip(output.attention, expected.attentions, strict=True):
-        torch.testing.assert_close(weights_BHSS, their_weights, atol=1e-5, rtol=1e-5)
+    for weights_BHSS, reference_weights in zip(output.attention, expected.attentions, strict=True):
+        torch.testing.assert_close(weights_BHSS, reference_weights, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

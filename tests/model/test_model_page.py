@@ -12,7 +12,7 @@ SETTINGS = ("model.",)
 
 
 def resolve(name: str) -> object:
-    """Return what a name stands for; raise AttributeError or ImportError if there is nothing."""
+    """Return the object of a dotted name; raise AttributeError or ImportError if it does not exist."""
     words = name.split(".")
     for count in range(len(words), 0, -1):
         package = "clearhead" if words[0] == "kernels" else "clearhead.model"

@@ -1,4 +1,4 @@
-"""What must hold for a recurrent translator with any weights."""
+"""Properties of a recurrent translator with any weights."""
 
 import copy
 
@@ -175,7 +175,7 @@ def test_every_weight_learns(model: RecurrentTranslator) -> None:
 
 
 def test_a_copy_over_the_same_weights_has_gradients_of_its_own(model: RecurrentTranslator) -> None:
-    """What training on several cores does."""
+    """Training on several cores makes such copies."""
     replica = copy.deepcopy(model)
     for parameter, copied in zip(model.parameters(), replica.parameters(), strict=True):
         copied.data = parameter.data

@@ -19,10 +19,10 @@ TORCH_CELLS: dict[str, Any] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cells_equal_torch(family: str, bias: bool) -> None:
-    theirs, x_NI = loud(TORCH_CELLS[family](7, D, bias=bias)), torch.randn(N, 7)
+    reference, x_NI = loud(TORCH_CELLS[family](7, D, bias=bias)), torch.randn(N, 7)
     state = tuple(torch.randn(N, D) for _ in range(2 if family == "lstm" else 1))
-    expected = theirs(x_NI, state if family == "lstm" else state[0])
-    found = CELLS[family](x_NI, state, list(theirs.parameters()))
+    expected = reference(x_NI, state if family == "lstm" else state[0])
+    found = CELLS[family](x_NI, state, list(reference.parameters()))
     torch.testing.assert_close(found.state, expected if family == "lstm" else (expected,))
     assert len(found.gates) == {"rnn": 0, "gru": 3, "lstm": 4}[family]
 

@@ -33,24 +33,24 @@ from tests.model.recurrent import (
 )
 
 
-def copy_stack(ours: RecurrentStack, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Their weights into ours; the pairs, to compare gradients."""
+def copy_stack(model: RecurrentStack, reference: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Their weights into model; the pairs, to compare gradients."""
     pairs = []
-    for suffix, layers in (("", ours.forward_layers), ("_reverse", ours.backward_layers)):
+    for suffix, layers in (("", model.forward_layers), ("_reverse", model.backward_layers)):
         for number, layer in enumerate(layers or ()):
             for name, parameter in layer.rnn.named_parameters():  # type: ignore[union-attr]
-                pairs.append((parameter, getattr(theirs, name.replace("_l0", f"_l{number}{suffix}"))))
+                pairs.append((parameter, getattr(reference, name.replace("_l0", f"_l{number}{suffix}"))))
     with torch.no_grad():
         for parameter, truth in pairs:
             parameter.copy_(truth)
-    assert len(pairs) == len(list(theirs.parameters()))
+    assert len(pairs) == len(list(reference.parameters()))
     return pairs
 
 
-def run_torch(theirs: nn.Module, x_NSD: Tensor, lengths: list[int]) -> tuple[Tensor, list[Tensor]]:
+def run_torch(reference: nn.Module, x_NSD: Tensor, lengths: list[int]) -> tuple[Tensor, list[Tensor]]:
     """States, zero at padding, and each kind of last state as (layers * directions, N, D)."""
     packed = pack_padded_sequence(x_NSD, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
-    output, last = theirs(packed)
+    output, last = reference(packed)
     states, _ = pad_packed_sequence(output, batch_first=True, total_length=x_NSD.shape[1])
     return states, list(last) if isinstance(last, tuple) else [last]
 
@@ -60,25 +60,25 @@ def run_torch(theirs: nn.Module, x_NSD: Tensor, lengths: list[int]) -> tuple[Ten
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one", "both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stack_equals_torch(family: str, bidirectional: bool, lengths: list[int], training: bool) -> None:
-    ours = RecurrentStack(config(family, dropout=0.0), 2, bidirectional).train(training)
-    theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional)).train(training)
-    pairs = copy_stack(ours, theirs)
+    model = RecurrentStack(config(family, dropout=0.0), 2, bidirectional).train(training)
+    reference = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional)).train(training)
+    pairs = copy_stack(model, reference)
     x = torch.randn(N, S, D, requires_grad=True)
-    their_x = x.detach().clone().requires_grad_()
+    reference_x = x.detach().clone().requires_grad_()
     real = torch.arange(S) < torch.tensor(lengths)[:, None]
-    states, lasts = ours(x, is_token_BS=None if bool(real.all()) else real)
-    their_states, their_lasts = run_torch(theirs, their_x, lengths)
-    torch.testing.assert_close(states * real[:, :, None], their_states, atol=2e-6, rtol=1e-5)
-    for kind, their_last in enumerate(their_lasts):
-        directions = their_last.view(2, -1, N, D).transpose(1, 2).flatten(2)  # layer, N, directions * D
+    states, lasts = model(x, is_token_BS=None if bool(real.all()) else real)
+    reference_states, reference_lasts = run_torch(reference, reference_x, lengths)
+    torch.testing.assert_close(states * real[:, :, None], reference_states, atol=2e-6, rtol=1e-5)
+    for kind, reference_last in enumerate(reference_lasts):
+        directions = reference_last.view(2, -1, N, D).transpose(1, 2).flatten(2)  # layer, N, directions * D
         torch.testing.assert_close(torch.stack([last[kind] for last in lasts]), directions, atol=2e-6, rtol=1e-5)
 
-    weights = torch.randn_like(their_states) * real[:, :, None]
-    ours_sum = (states * weights).sum() + sum((last[-1] * last[-1]).sum() for last in lasts)
-    ours_sum.backward()
-    theirs_sum = (their_states * weights).sum() + (their_lasts[-1] * their_lasts[-1]).sum()
-    theirs_sum.backward()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(x.grad, their_x.grad, atol=1e-5, rtol=1e-4)
+    weights = torch.randn_like(reference_states) * real[:, :, None]
+    total = (states * weights).sum() + sum((last[-1] * last[-1]).sum() for last in lasts)
+    total.backward()
+    reference_total = (reference_states * weights).sum() + (reference_lasts[-1] * reference_lasts[-1]).sum()
+    reference_total.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(x.grad, reference_x.grad, atol=1e-5, rtol=1e-4)
     for parameter, truth in pairs:
         torch.testing.assert_close(parameter.grad, truth.grad, atol=2e-5, rtol=1e-4)
 
@@ -86,14 +86,14 @@ def test_stack_equals_torch(family: str, bidirectional: bool, lengths: list[int]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_translator_without_attention_equals_torch(family: str) -> None:
     """The last encoder state starts the decoder, whose states go through one layer with tanh."""
-    ours: RecurrentTranslator = RecurrentTranslator(config(family, num_decoder_layers=2, dropout=0.0))
+    model: RecurrentTranslator = RecurrentTranslator(config(family, num_decoder_layers=2, dropout=0.0))
     encoder, decoder = (loud(KERNELS[family](D, D, 2, batch_first=True)) for _ in range(2))
-    pairs = copy_stack(ours.encoder, encoder) + copy_stack(ours.decoder, decoder)
+    pairs = copy_stack(model.encoder, encoder) + copy_stack(model.decoder, decoder)
     src, tgt = padded(), ids(N, T)
-    _, last = run_torch(encoder, F.embedding(src, ours.output.weight.detach()), LENGTHS)
-    states, _ = decoder(F.embedding(tgt, ours.output.weight.detach()), tuple(last) if family == "lstm" else last[0])
-    expected = torch.tanh(ours.feed_forward(states))
-    hidden = ours(src, tgt)
+    _, last = run_torch(encoder, F.embedding(src, model.output.weight.detach()), LENGTHS)
+    states, _ = decoder(F.embedding(tgt, model.output.weight.detach()), tuple(last) if family == "lstm" else last[0])
+    expected = torch.tanh(model.feed_forward(states))
+    hidden = model(src, tgt)
     torch.testing.assert_close(hidden, expected, atol=2e-6, rtol=1e-5)
     gradient = torch.randn_like(expected)
     torch.autograd.backward((expected, hidden), (gradient, gradient))
@@ -159,10 +159,10 @@ def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> 
     reader = RecurrentTextEncoder(
         config(family, "additive", bidirectional, head="classification", pooling=pooling)
     ).eval()
-    theirs = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
-    copy_stack(reader.encoder, theirs)
+    reference = loud(KERNELS[family](D, D, 2, batch_first=True, bidirectional=bidirectional))
+    copy_stack(reader.encoder, reference)
     src = padded()
-    states, last = run_torch(theirs, reader.encoder.embedding(src), LENGTHS)
+    states, last = run_torch(reference, reader.encoder.embedding(src), LENGTHS)
     ends = torch.cat(tuple(last[0][-2:]), 1) if bidirectional else last[0][-1]
     states, ends = reader.encoder_projection(states), reader.encoder_projection(ends)
     read = reader(src, want_attention=True)

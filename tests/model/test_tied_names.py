@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import BundleError
 from clearhead.model.parameters import named_weights, restore, snapshot, tied_names
 from clearhead.model.registry import build_model, with_tied_names
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 
 CONFIG = ModelConfig(vocab_size=11, model_dim=6, feed_forward_dim=5, num_heads=2, num_encoder_layers=1)
 FIRST = "source_embedding.tokens.weight"

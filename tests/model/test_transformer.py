@@ -1,4 +1,4 @@
-"""What must hold for any weights: no future, no padding, cache or not, sizes of the paper."""
+"""Properties for any weights: no influence of the future and of padding, cached = uncached, sizes of the paper."""
 
 import pytest
 import torch

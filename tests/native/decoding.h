@@ -1,4 +1,4 @@
-// Searches and decoder states of the tests: the signatures of search.h and stepwise.h in one place.
+// Searches and decoder states of the tests: helpers with the signatures of search.h and stepwise.h.
 #pragma once
 
 #include <cstring>

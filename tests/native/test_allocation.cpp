@@ -191,7 +191,7 @@ TEST(state_whose_call_failed_continues_as_before) {
     }
 }
 
-// A step that failed has appended nothing, even if the rows change places before it is tried again.
+// A step that failed has appended nothing, even if the rows are reordered before it is tried again.
 TEST(reordering_after_a_failed_step_keeps_the_ancestors) {
     Shape shape = language_model();
     shape.settings.vocabulary = 37;

@@ -47,7 +47,7 @@ void check_same_bits(const std::vector<std::vector<float>>& results) {
             CHECK(std::memcmp(results[0].data(), results[i].data(), results[0].size() * sizeof(float)) == 0);
 }
 
-// Rows of activations with memory of their own.
+// Rows of activations with separate memory.
 struct Rows {
     Rows(int rows, int width, int real, unsigned seed)
         : values((size_t)rows * width), integers(values.size()), scales(rows), sums(rows) {
@@ -367,10 +367,10 @@ TEST(vocabulary_scan_finds_the_best_tokens_and_the_normalization) {
 
 TEST(a_logit_that_is_not_a_number_makes_the_normalization_not_a_number) {
     for (uint32_t bits : {0x7fc00000u, 0x7fc00001u, 0x7fc00081u, 0xffc12345u})
-        for (size_t place : {0u, 17u, 511u})
+        for (size_t index : {0u, 17u, 511u})
             for (const Kernels* kernels : supported()) {
                 auto logits = random_floats(512, 15);
-                std::memcpy(&logits[place], &bits, 4);
+                std::memcpy(&logits[index], &bits, 4);
                 VocabularyScan scan{};
                 scan.maximum = -3e38f;
                 kernels->scan(scan, logits.data(), 512, 0, nullptr, 0);

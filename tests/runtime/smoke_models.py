@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.runtime.smoke import COMMANDS
-from tests.tasks.every import Models
+from tests.tasks.all_tasks import Models
 
 
 def main(folder: Path) -> None:

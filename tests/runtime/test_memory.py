@@ -29,7 +29,7 @@ resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (600 <<
 for attempt in range(3):
     try:
         search(huge, 99)
-        raise SystemExit("a search for which there is no memory came to an end")
+        raise SystemExit("a search without enough memory ended normally")
     except MemoryError:
         print("MemoryError")
     thread = threading.Thread(target=lambda: print(search(small, 9) == expected))  # not without the GIL

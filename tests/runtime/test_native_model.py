@@ -362,7 +362,7 @@ SHAPES += [("decoder", each) for each in LANGUAGE_MODELS] + [("encoder", each) f
 
 @pytest.mark.parametrize(("family", "name"), SHAPES)
 def test_every_tensor_is_needed(family: str, name: str) -> None:
-    """Without one of its tensors a model is refused, as it is by torch."""
+    """A model without one of its tensors is refused, as by torch."""
     shapes = {**TRANSLATORS, **LANGUAGE_MODELS, **ENCODERS}
     network: Any = random_model(**FAMILIES[family], **shapes[name])
     whole = tensors(network)

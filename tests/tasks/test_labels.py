@@ -17,10 +17,10 @@ from clearhead.data.corpus.held_out import overlap
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.errors import DataError
-from clearhead.tasks.label_prediction import label_ids
-from clearhead.tasks.trainable.label_training import label_warnings, report_labels
-from clearhead.tasks.trainable.task import TrainingFiles, load_and_split
-from tests.tasks.test_classify import SETS, WORDS, write
+from clearhead.tasks.classification.inference import label_ids
+from clearhead.tasks.trainable.labels import label_warnings, report_labels
+from clearhead.tasks.trainable.records import TrainingFiles, load_and_split
+from tests.tasks.test_classification import SETS, WORDS, write
 
 TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]
 
@@ -70,7 +70,10 @@ def test_a_classifier_is_trained_and_scored_on_a_spreadsheet(
 
 
 def test_a_header_in_a_small_test_file_is_explained() -> None:
-    with pytest.raises(DataError, match=r"t.tsv:1: the label 'Klasse' is none.*if line 1 is a header, set data.header"):
+    message = (
+        r"t.tsv:1: expected a label of the training data .*, found 'Klasse'; if line 1 is a header, set data.header"
+    )
+    with pytest.raises(DataError, match=message):
         label_ids([("t.tsv:1", "Klasse")], ["a", "b"])
 
 
@@ -90,8 +93,14 @@ def test_labels_are_shown_with_their_counts() -> None:
         ({"a": 9, "b": 7}, []),
         ({"1": 9, "-2": 7}, []),
         ({"a": 9, "b": 1, "c": 1}, ["2 labels occur ('b', 'c') only once"]),
-        ({f"one{n}": 1 for n in range(19)} | {"a": 2}, ["20 different labels of 21 texts: nearly each has a label"]),
-        ({"0.0": 9, "1.0": 7}, ["2 labels occur ('0.0', '1.0') in decimal form: each different number is a class"]),
+        (
+            {f"one{n}": 1 for n in range(19)} | {"a": 2},
+            ["20 different labels of 21 texts: nearly each has a different label"],
+        ),
+        (
+            {"0.0": 9, "1.0": 7},
+            ["2 labels occur ('0.0', '1.0') in decimal form: each different number is a separate class"],
+        ),
         ({"3.7": 2, "1e3": 2, "nan": 2}, ["3 labels occur ('3.7', '1e3', 'nan') in decimal form"]),
         ({'"a"': 9, '"b"': 7}, ["2 labels occur ('\"a\"', '\"b\"') with quotation marks"]),
         ({"Good": 9, "good": 3, "bad": 7}, ["the labels 'Good', 'good' differ only in form"]),
@@ -135,12 +144,12 @@ def test_the_same_inputs_are_found_in_a_corpus_on_disk(tmp_path: Path, monkeypat
 
 def test_a_held_out_part_gives_no_warning() -> None:
     pairs = [Pair(f"source {number % 30}", f"target {number}", number) for number in range(60)]
-    told: list[str] = []
+    messages: list[str] = []
     load_and_split(
         lambda paths, minimum: Corpus(pairs, SkipReport(), 60),
         TrainingFiles([Path("a")]),
         build(),
-        told.append,
+        messages.append,
         "pairs",
     )
-    assert len(told) == 1 and told[0].endswith("to validate")
+    assert len(messages) == 1 and messages[0].endswith("to validate")

@@ -1,4 +1,4 @@
-"""Replay: the share of each batch, draws that follow from the epoch alone, and losses that add up."""
+"""Replay: the share of each batch, examples that depend on the epoch alone, and losses that add up."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from clearhead.tasks.trainable.replay import ReplayTask
-from tests.tasks.every import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINED, prepare_task
 
 SHARE = 0.3
 
 
 def tasks(folder: Path, task: str, **training: Any) -> tuple[ReplayTask, Any]:
-    """A task that replays the examples of a second one, and a network for it."""
+    """Return a task that replays the examples of a second one, and a network for it."""
     new, old = (prepare_task(make(folder / name), task, seed=seed, **training) for name, seed in (("a", 1), ("b", 2)))
     return ReplayTask(new.task, old.task, SHARE, "old.tsv"), new.model
 
@@ -24,38 +24,38 @@ def make(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("task", TRAINED)
-def test_batches_hold_the_share_and_every_example_gets_its_turn(task: str, tmp_path: Path) -> None:
+def test_batches_have_the_share_and_every_example_is_replayed(task: str, tmp_path: Path) -> None:
     mixed, _ = tasks(tmp_path, task, batch_tokens=170)
     new = mixed.new
     seen = set[int]()
-    drawn = total = 0
+    num_replayed = total = 0
     for epoch in range(12):
         plain, plan = new.plan(epoch), mixed.plan(epoch)
         assert [batch[batch >= 0].tolist() for batch in plan] == [batch.tolist() for batch in plain]
-        owed = 0.0
+        surplus = 0.0
         for batch in plan:
             old = ~batch[batch < 0]
             tokens = mixed.old.tokens(old)
-            drawn, total = drawn + tokens, total + mixed.tokens(batch)
+            num_replayed, total = num_replayed + tokens, total + mixed.tokens(batch)
             largest = max((mixed.old.tokens(old[n : n + 1]) for n in range(len(old))), default=0)
-            owed += mixed.ratio * new.tokens(batch[batch >= 0]) - tokens
-            assert -max(largest, 16) <= owed <= 0  # what one batch has too many, the next one has fewer
+            surplus += mixed.ratio * new.tokens(batch[batch >= 0]) - tokens
+            assert -max(largest, 16) <= surplus <= 0  # a surplus of one batch is balanced by the next
             seen |= set(old.tolist())
-    assert drawn / total == pytest.approx(SHARE, abs=0.02)
-    if task != "lm":  # whose windows begin elsewhere in every pass
+    assert num_replayed / total == pytest.approx(SHARE, abs=0.02)
+    if task != "lm":  # its windows differ in every pass
         assert seen == set(range(mixed.old.sizes()[0]))
 
 
 def test_passes_over_the_old_data_are_even(tmp_path: Path) -> None:
-    """No example is drawn twice as often as another: epochs continue where the ones before stopped."""
+    """No example is replayed twice as often as another: epochs continue where the ones before stopped."""
     mixed, _ = tasks(tmp_path, "classify", batch_tokens=170)
-    drawn = [~batch[batch < 0] for epoch in range(40) for batch in mixed.plan(epoch)]
-    counts = np.bincount(np.concatenate(drawn))
+    replayed = [~batch[batch < 0] for epoch in range(40) for batch in mixed.plan(epoch)]
+    counts = np.bincount(np.concatenate(replayed))
     assert counts.min() >= 0.6 * counts.mean() and counts.max() <= 1.4 * counts.mean()
 
 
 @pytest.mark.parametrize("task", ["translate", "lm", "tag"])
-def test_a_plan_follows_from_the_epoch_alone(task: str, tmp_path: Path) -> None:
+def test_a_plan_depends_on_the_epoch_alone(task: str, tmp_path: Path) -> None:
     mixed, _ = tasks(tmp_path, task)
     again = ReplayTask(mixed.new, mixed.old, SHARE, "old.tsv")
     backwards = [again.plan(epoch) for epoch in (5, 0, 3)]

@@ -1,4 +1,4 @@
-"""Scores of given outputs: those of search for what search found, and those of torch for anything."""
+"""Scores of given outputs equal those of search and those of torch."""
 
 import csv
 import json
@@ -14,13 +14,13 @@ from clearhead.data.readers.pairs import Pair, load_pairs
 from tests.whole import Trained
 
 
-def test_what_search_found_has_the_score_that_search_gave(trained: Trained) -> None:
+def test_outputs_of_search_have_the_score_of_search(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
     sources = [pair.source for pair in load_pairs([trained.test]).records[:7]]
     found = model.translate_many(sources)
     pairs = [Pair(source, one.text, 1) for source, one in zip(sources, found, strict=True)]
     for one, scored in zip(found, model.score(pairs), strict=True):
-        if scored.tokens == one.tokens and one.finish_reason == "end":  # a text may be cut into other pieces
+        if scored.tokens == one.tokens and one.finish_reason == "end":  # a text may have another segmentation
             assert scored.log_prob == pytest.approx(one.log_prob, abs=1e-4)
             assert scored.score == pytest.approx(one.score, abs=1e-4)
             assert scored.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-4)
@@ -38,7 +38,7 @@ def test_the_sum_is_the_cross_entropy_of_the_target(trained: Trained) -> None:
         assert len(scored.token_log_probs) == len(scored.tokens) + 1 == len(target) + 1
 
 
-def test_the_verb_prints_a_line_a_pair(trained: Trained, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_score_prints_a_line_per_pair(trained: Trained, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["score", str(trained.folder), str(trained.test)]) == 0
     sums = [float(line) for line in capsys.readouterr().out.splitlines()]
     assert len(sums) == 40 and max(sums) < 0
@@ -55,7 +55,7 @@ def test_the_verb_prints_a_line_a_pair(trained: Trained, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--per-token", "--json"], "--per-token changes the plain lines, and --json has every token"),
+        (["--per-token", "--json"], "--per-token has no effect with --json, which prints every token"),
         (["--set", "decoding.length_penalty=1"], "which only --json prints; add --json"),
         (
             ["--json", "--set", "decoding.beam_size=2"],

@@ -1,4 +1,4 @@
-"""Validation decodes with the native engine, from the weights as they are in the middle of a training."""
+"""Validation decodes with the native engine and the current weights of a network in training."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +11,17 @@ from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.errors import MissingPackageError
 from clearhead.runtime import availability
-from clearhead.tasks.trainable import validation_decoding
-from clearhead.tasks.trainable.validation_decoding import decode_examples
+from clearhead.tasks.engines import network_engine
+from clearhead.tasks.trainable.seq2seq import decode_examples
 from tests.runtime.models import random_model, random_sequences
 
 
-def test_outputs_are_those_of_the_present_weights() -> None:
+def test_outputs_are_those_of_the_current_weights() -> None:
     torch.set_num_threads(1)
     network: Any = random_model(scale=0.3)
     network.train()
     sources, settings = random_sequences([3, 9, 14]), DecodingConfig(beam_size=1, max_length="12")
-    engine = validation_decoding._engine_of(network)
+    engine = network_engine(network)
     assert isinstance(engine, NativeEngine)
     before = decode_examples(network, sources, 3, settings)
     with torch.no_grad():
@@ -31,8 +31,8 @@ def test_outputs_are_those_of_the_present_weights() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"norm": "batch"}, {"norm": "none"}])
-def test_torch_decodes_what_the_core_cannot(shape: dict[str, Any]) -> None:
-    assert isinstance(validation_decoding._engine_of(random_model(**shape)), TorchEngine)
+def test_torch_decodes_models_that_the_core_does_not_support(shape: dict[str, Any]) -> None:
+    assert isinstance(network_engine(random_model(**shape)), TorchEngine)
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def without_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_torch_replaces_a_missing_core_but_not_in_ci(without_core: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(validation_decoding._engine_of(random_model()), TorchEngine)
+    assert isinstance(network_engine(random_model()), TorchEngine)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(MissingPackageError, match=r"core is not built; .*; torch does not replace it, since CI is set"):
-        validation_decoding._engine_of(random_model())
-    assert isinstance(validation_decoding._engine_of(random_model(norm="none")), TorchEngine)
+        network_engine(random_model())
+    assert isinstance(network_engine(random_model(norm="none")), TorchEngine)

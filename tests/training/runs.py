@@ -17,7 +17,7 @@ from clearhead.training.checkpoint.finalize import TrainingResult
 from clearhead.training.loop.callbacks import Progress
 from clearhead.training.loop.train_state import TrainState
 from clearhead.training.run import TrainRequest, train
-from tests.tasks.made_up import made_up_text, write_lines
+from tests.tasks.artificial_text import artificial_text, write_lines
 
 Settings = dict[str, dict[str, Any]]
 
@@ -59,7 +59,7 @@ def settings_of(task: str, more: Settings | None = None) -> Settings:
 def write_data(task: str, folder: Path, count: int = 60) -> Path:
     """Write and return training data of a task: a file, or a folder of images."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = made_up_text(count)
+    lines = artificial_text(count)
     labels = [next(word for word in ("eats", "cuts", "Look") if word in line) for line in lines]
     pairs = list(zip(lines, labels, strict=True))
     if task == "translate":

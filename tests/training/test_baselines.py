@@ -27,9 +27,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
 
 def test_frequencies_are_smoothed_and_counted_with_ends() -> None:
     store = IdArrays.build([[3, 3, 4], [3]])
-    counts_V = count_targets(store, 5, end_id=2)
+    counts_V = count_targets(store, 5, eos_id=2)
     assert counts_V.tolist() == [0, 0, 2, 3, 1]
-    valid_V = count_targets(IdArrays.build([[4, 0]]), 5, end_id=2)
+    valid_V = count_targets(IdArrays.build([[4, 0]]), 5, eos_id=2)
     expected = -(math.log(2 / 11) + math.log(1 / 11) + math.log(3 / 11)) / 3
     assert frequency_loss(counts_V, valid_V) == pytest.approx(expected)
 

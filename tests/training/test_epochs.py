@@ -19,8 +19,8 @@ from clearhead.training.loop.schedule import VALIDATION_SHARE, Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from clearhead.training.setup.auto_config import Estimate, benchmark_step, seconds_per_update
-from tests.tasks.every import TRAINED, prepare_task, settings_for, write_files
-from tests.tasks.made_up import sets
+from tests.tasks.all_tasks import TRAINED, prepare_task, settings_for, write_files
+from tests.tasks.artificial_text import sets
 from tests.training.runs import Settings, settings_of, write_data
 from tests.training.test_trainer import RecordingLogger, Regression, trainer
 

@@ -13,8 +13,8 @@ from clearhead.cli.main import main
 from clearhead.model.parameters import named_weights
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from tests.tasks.every import Models, write_files
-from tests.tasks.made_up import write_lines
+from tests.tasks.all_tasks import Models, write_files
+from tests.tasks.artificial_text import write_lines
 
 
 class RecordingCallback(NullCallback):

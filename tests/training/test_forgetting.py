@@ -15,9 +15,9 @@ from clearhead.config import merge
 from clearhead.data.readers.record_files import sample_records, to_files
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.trainable.task import TrainingFiles
+from clearhead.tasks.trainable.records import TrainingFiles
 from clearhead.training.run import TrainRequest, prepare, train
-from tests.tasks.made_up import write_lines
+from tests.tasks.artificial_text import write_lines
 from tests.training.runs import MORE, RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
@@ -59,8 +59,8 @@ def old_data(task: str, old: Path) -> Path:
 def test_a_run_saves_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
     old, config = olds[task], clearhead.load(olds[task]).config
     files = TrainingFiles([old_data(task, old)])
-    held_out = get_task(task).read(files, config, lambda _: None).valid
-    read = get_task(task).read(TrainingFiles(kept(old), kept(old), minimum=1), config, lambda _: None).valid
+    held_out = get_task(task).load_records(files, config, lambda _: None).valid
+    read = get_task(task).load_records(TrainingFiles(kept(old), kept(old), minimum=1), config, lambda _: None).valid
     assert [record.parts for record in read] == [record.parts for record in held_out]
     assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
     assert clearhead.evaluate(old, kept(old)[0]).to_json()

@@ -11,12 +11,12 @@ from clearhead.cli.main import main
 from clearhead.data.corpus import cached_corpus, encoding
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError, ConfigError, TaskError, TokenizerError
-from clearhead.tasks.language_modeling.training import LanguageTask
-from clearhead.tasks.trainable import text_data
-from clearhead.tasks.translation import training_data
+from clearhead.tasks.language_modeling.training import LanguageModelingTask
+from clearhead.tasks.trainable import records
+from clearhead.tasks.translation import training
 from clearhead.tasks.translation.training import TranslationTask
 from clearhead.training.run import PreparedRun, TrainRequest, prepare, train
-from tests.tasks.made_up import made_up_text, write_lines
+from tests.tasks.artificial_text import artificial_text, write_lines
 from tests.training.runs import RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
@@ -36,7 +36,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "core_count", lambda: 1)
     for task in ("translation", "language_modeling"):
-        monkeypatch.setattr(f"clearhead.tasks.{task}.training.READ_AT_ONCE", 5)
+        monkeypatch.setattr(f"clearhead.tasks.{task}.training.RELEASE_INTERVAL", 5)
 
 
 def prepared(data: list[Path], out: Path, more: Settings | None = None) -> PreparedRun:
@@ -65,7 +65,7 @@ def test_a_cached_corpus_resumes_exactly_and_is_not_read_again(tmp_path: Path, m
     run("translate", data, tmp_path / "whole")
     callback = RecordingCallback(7)
     run("translate", data, tmp_path / "parts", callback)
-    assert [text for text in callback.messages if text.startswith("their ids are kept in")]
+    assert [text for text in callback.messages if text.startswith("token ids cached in")]
     monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
     run("translate", data, tmp_path / "parts", resume=True)
@@ -97,9 +97,9 @@ def test_ids_of_a_large_text_are_memory_mapped(tmp_path: Path, cache: Path) -> N
     made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
     assert (
         len(list(cache.rglob("columns.json"))) == 2
-        and f"their ids are kept in {cache}/clearhead/corpora" in callback.messages
+        and f"token ids cached in {cache}/clearhead/corpora" in callback.messages
     )
-    assert isinstance(made.task, LanguageTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
+    assert isinstance(made.task, LanguageModelingTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -112,14 +112,14 @@ def test_the_end_of_few_large_documents_is_held_out(tmp_path: Path) -> None:
 
 def test_a_vocabulary_is_learned_from_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
-    monkeypatch.setattr(training_data, "LEARNED_PAIRS", 5)
+    monkeypatch.setattr(training, "TOKENIZER_PAIRS", 5)
     data, callback = write_data("translate", tmp_path), RecordingCallback()
     prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), callback)
-    assert "the vocabulary is learned from 5 of them" in callback.messages
-    monkeypatch.setattr(text_data, "LEARNED", 7)
+    assert "the tokenizer is trained on 5 of them" in callback.messages
+    monkeypatch.setattr(records, "TOKENIZER_DOCUMENTS", 7)
     text = write_data("lm", tmp_path / "text")
     prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
-    assert "the vocabulary is learned from 7 of them" in callback.messages
+    assert "the tokenizer is trained on 7 of them" in callback.messages
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
@@ -177,7 +177,7 @@ def test_bpe_dropout_is_for_bpe(kind: str, tmp_path: Path) -> None:
 def write_tagged(folder: Path) -> list[Path]:
     """Write the same sources with two kinds of targets: reversed, and in capitals."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = sorted(set(made_up_text(70)))
+    lines = sorted(set(artificial_text(70)))
     turned = write_lines(folder / "turned.tsv", [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines])
     loud = write_lines(folder / "loud.tsv", [f"{line}\t{line.upper()}" for line in lines])
     return [turned, loud]

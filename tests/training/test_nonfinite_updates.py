@@ -11,7 +11,7 @@ from clearhead.decoding.requests import Hypothesis, Request
 from clearhead.engines import constrained_decoding
 from clearhead.engines.engine import NoOutputError
 from clearhead.errors import TrainingError
-from clearhead.tasks.trainable import validation_decoding
+from clearhead.tasks.trainable import seq2seq
 from tests.training.runs import Settings, run, write_data
 
 
@@ -43,6 +43,6 @@ def test_only_sentences_without_output_are_empty(monkeypatch: pytest.MonkeyPatch
     def half(*_: object) -> NoReturn:
         raise NoOutputError(requests, [[written], []])
 
-    monkeypatch.setattr(constrained_decoding, "run", half)
-    monkeypatch.setattr(validation_decoding, "_engine_of", lambda network: None)
-    assert validation_decoding.best_of(requests, None, DecodingConfig()) == [(8, 9), ()]
+    monkeypatch.setattr(constrained_decoding, "decode", half)
+    monkeypatch.setattr(seq2seq, "network_engine", lambda network: None)
+    assert seq2seq.decode_requests(requests, None, DecodingConfig()) == [(8, 9), ()]

@@ -24,7 +24,7 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.train_state import EMA
 from clearhead.training.run import PreparedRun
-from tests.tasks.every import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINED, prepare_task
 from tests.training.runs import RecordingCallback, model_of, run, traces, write_data
 from tests.training.test_trainer import Regression, trainer
 
@@ -232,7 +232,7 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
 
     def scored(self: Any, model: Any, decode: Any) -> Any:
         found = validate(self, model, decode)
-        return type(found)(found.loss, found.perplexity, next(scores), *list(vars(found).values())[3:])
+        return type(found)(found.loss, next(scores), *list(vars(found).values())[2:])
 
     monkeypatch.setattr(ClassificationTask, "validate", scored)
     result = run("classify", data, tmp_path / "out", more=wild)

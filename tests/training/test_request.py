@@ -21,7 +21,7 @@ from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.training.setup.request import FROM_THE_DATA, check_held_out, check_settings
-from tests.tasks.every import TRAINED
+from tests.tasks.all_tasks import TRAINED
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"vocab_size": 7}}, "model.vocab_size is taken from the data"),

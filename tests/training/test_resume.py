@@ -14,7 +14,7 @@ from clearhead.errors import BundleError, ClearheadError, ConfigError, TrainingE
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.run_history import locked
 from tests.faults import end_of, fork
-from tests.tasks.made_up import sets
+from tests.tasks.artificial_text import sets
 from tests.training.runs import MORE, RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks

@@ -213,7 +213,7 @@ def test_the_remaining_time_before_the_first_validation_includes_a_share_for_it(
 
 
 def scored(score: float | None) -> Validation:
-    return Validation(1.0, 2.0, score, "bleu", "", ("", "", ""))
+    return Validation(1.0, score, "bleu", "", ("", "", ""))
 
 
 def test_validations_with_decoding_are_expected_to_take_longer() -> None:

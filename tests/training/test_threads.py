@@ -13,8 +13,8 @@ from clearhead.engines.native_engine import NativeEngine
 from clearhead.tasks.classification.training import ClassificationTask
 from clearhead.tasks.trainable.task import Validation
 from clearhead.tasks.translation.training import TranslationTask
-from tests.tasks.every import settings_for, write_files
-from tests.tasks.made_up import sets
+from tests.tasks.all_tasks import settings_for, write_files
+from tests.tasks.artificial_text import sets
 
 Seen = dict[str, set[int]]
 

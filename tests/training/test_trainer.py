@@ -66,7 +66,7 @@ class Regression:
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         self.validations += 1
         score = self.scores.pop(0) if self.scores else -float((model(self.x[:, None])[:, 0] - self.y).square().mean())
-        return Validation(1.0, 2.0, score, "fit", "exact", ("", "", ""))
+        return Validation(1.0, score, "fit", "exact", ("", "", ""))
 
 
 class RecordingLogger:
@@ -226,7 +226,7 @@ def test_other_errors_in_a_validation_are_raised() -> None:
 
 def test_a_loss_of_nan_is_worse_than_any() -> None:
     def scored(loss: float) -> Validation:
-        return Validation(loss, 1.0, 0.0, "fit", "exact", ("", "", ""))
+        return Validation(loss, 0.0, "fit", "exact", ("", "", ""))
 
     assert scored(9.0).rank > scored(float("nan")).rank
     assert not scored(float("nan")).rank > scored(9.0).rank

@@ -14,7 +14,7 @@ from clearhead.tasks.registry import TASKS
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialise
 from clearhead.training.loop.train_state import TrainState
-from tests.tasks.every import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINED, prepare_task
 from tests.training.test_trainer import Regression, trainer
 
 # With settings under which it matters.

@@ -8,13 +8,13 @@ from torch import nn
 
 from clearhead.cli.main import _is_language_pair
 from clearhead.model.normalization import BatchNorm
+from clearhead.tasks.trainable.seq2seq import validation_decoding
 from clearhead.tasks.trainable.task import Validation
-from clearhead.tasks.trainable.validation_decoding import validation_decoding
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
 
 
 def validation(score: float, loss: float) -> Validation:
-    return Validation(loss, 1.0, score, "accuracy", "", ("", "", ""))
+    return Validation(loss, score, "accuracy", "", ("", "", ""))
 
 
 def test_equal_scores_are_ranked_by_their_loss() -> None:
@@ -47,7 +47,7 @@ def test_output_in_validation_is_limited_by_its_source_alone() -> None:
 
 def test_a_validation_with_a_score_outranks_one_without() -> None:
     def unscored(loss: float) -> Validation:
-        return Validation(loss, 1.0, None, "bleu", "", ("", "", ""))
+        return Validation(loss, None, "bleu", "", ("", "", ""))
 
     ranked = [unscored(float("nan")), unscored(2.0), unscored(1.0), validation(0.0, 9.0)]
     assert all(worse.rank < better.rank for worse, better in itertools.pairwise(ranked))

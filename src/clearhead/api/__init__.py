@@ -17,12 +17,12 @@ from clearhead.api.inspection import InspectionMethods
 from clearhead.api.translation import TranslationMethods
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
+from clearhead.engines.engine_choice import check_engine
 from clearhead.engines.model_weights import ModelWeights
-from clearhead.engines.select import check_engine
 from clearhead.errors import BundleError
+from clearhead.tasks.generated_text import Translation
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import EvaluationReport as AnyReport
-from clearhead.tasks.translation.result import Translation
 
 if TYPE_CHECKING:
     from clearhead.training.loop.callbacks import Callback

@@ -12,17 +12,17 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.training import encodable
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
+from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.native_generator import NativeGenerator
-from clearhead.engines.select import EngineChoice, check_engine, check_native, choose_engine
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ConfigError, DataError, DecodingError, TaskError
 from clearhead.extras import require_package
 from clearhead.runtime import ComputeType, NativeModel
 from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class ModelBase:
     @property
     def network(self) -> Any:
         """The torch network, built on first use."""
-        return self.weights.network
+        return self.weights.torch_network
 
     def with_network(self, network: Any) -> Self:
         """Return this model with another torch network, such as one with heads ablated; torch is its engine."""
@@ -207,7 +207,7 @@ class ModelBase:
 
     def _native(self) -> NativeModel:
         """Return the native model with the compute type of this model."""
-        return self.weights.native(cast(ComputeType, self._engine_of()[1]))
+        return self.weights.native_model(cast(ComputeType, self._engine_of()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
         from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -226,7 +226,7 @@ class ModelBase:
             raise DecodingError(
                 f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam_size}; raise the beam"
             )
-        constraints_of(settings, self.tokenizer.target)
+        resolve_constraints(settings, self.tokenizer.target)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return get_task(self.config.task).codec.encode(self.tokenizer, texts)

@@ -8,15 +8,12 @@ from numpy.typing import NDArray
 
 from clearhead.api.base import ModelBase, StrPath, check_texts, paths_of
 from clearhead.errors import DataError, TaskError
-from clearhead.tasks.classification.inference import classify
+from clearhead.tasks.classification.inference import Classification, classify
 from clearhead.tasks.image_classification.inference import classify_images
-from clearhead.tasks.label_prediction import Classification
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
-from clearhead.tasks.masked_lm.inference import MaskFilling, fill
-from clearhead.tasks.masked_lm.mask_tokens import GAP
-from clearhead.tasks.sentence_embedding import EmbeddedText, embed
-from clearhead.tasks.tagging.inference import tag
-from clearhead.tasks.tagging.tagged_text import TaggedText
+from clearhead.tasks.masked_lm.inference import MASK_PATTERN, MaskFilling, fill
+from clearhead.tasks.sentence_embedding.inference import EmbeddedText, embed
+from clearhead.tasks.tagging.inference import TaggedText, tag
 
 
 class EncodingMethods(ModelBase):
@@ -94,7 +91,7 @@ class EncodingMethods(ModelBase):
         if not isinstance(text, str):
             return self.fill_many(text, top, long_texts=long_texts)
         [masks] = self.fill_many([text], top, long_texts=long_texts)
-        if not masks and not GAP.search(text):
+        if not masks and not MASK_PATTERN.search(text):
             raise DataError("the text has no mask; write [MASK] where a word is missing, as in: The [MASK] sat.")
         return masks
 
@@ -128,8 +125,8 @@ class EncodingMethods(ModelBase):
         embedded = self.embed_texts(texts, unit=unit)
         vectors_ND = np.full((len(embedded), self.config.model.model_dim), np.nan, dtype=np.float32)
         for number, text in enumerate(embedded):
-            if text.vector_D is not None:
-                vectors_ND[number] = text.vector_D
+            if text.embedding is not None:
+                vectors_ND[number] = text.embedding
         return vectors_ND
 
     def embed_texts(

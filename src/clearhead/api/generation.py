@@ -6,8 +6,9 @@ from typing import Any, overload
 from clearhead.api.base import ModelBase, check_text, check_texts
 from clearhead.config import DecodingConfig
 from clearhead.engines.engine import Engine
+from clearhead.tasks.decoding_settings import infer_method, nest_sampling_fields
+from clearhead.tasks.generated_text import GeneratedText
 from clearhead.tasks.language_modeling import inference
-from clearhead.tasks.language_modeling.inference import GeneratedText, by_name, with_method
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts
 
 
@@ -21,7 +22,7 @@ class GenerationMethods(ModelBase):
         is given.
         """
         overrides = {name: value for name, value in overrides.items() if value is not None}
-        return self.decoding("generate", **with_method(by_name(overrides)))
+        return self.decoding("generate", **infer_method(nest_sampling_fields(overrides)))
 
     @overload
     def generate(

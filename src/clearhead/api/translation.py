@@ -10,15 +10,19 @@ from clearhead.data.segmentation import gap_between
 from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.captioning.inference import write_captions
+from clearhead.tasks.captioning.inference import generate_captions
+from clearhead.tasks.generated_text import Translation, join_translations
 from clearhead.tasks.image_classification.inference import read_images
-from clearhead.tasks.lexical_constraints import constraints_of
 from clearhead.tasks.long_texts import LongTextPolicy, LongTexts, segment_texts
 from clearhead.tasks.scoring import ScoredOutput, score_pairs
 from clearhead.tasks.translation import inference
-from clearhead.tasks.translation.inference import search_texts, translation_segmenter, translations
-from clearhead.tasks.translation.result import SKIPPED, Translation, join_translations
-from clearhead.tasks.translation.shortlist import fingerprint_of, learn_shortlist
+from clearhead.tasks.translation.inference import (
+    learn_shortlist,
+    score_translations,
+    to_translations,
+    tokenizer_fingerprint,
+    translation_segmenter,
+)
 
 if TYPE_CHECKING:
     from clearhead.evaluation.metrics import TranslationReport
@@ -111,22 +115,9 @@ class TranslationMethods(ModelBase):
         is_plain = can_be_split(n_best, settings)
         tally = LongTexts.of(long_texts) if is_plain else _unsplit(long_texts)
         segmented = segment_texts(texts, translation_segmenter(self, split and is_plain), tally, first_line)
-        parts = [(line, part) for line, one in enumerate(segmented, first_line) if one for part in one.parts]
-        encoded, lines = self._encode([part for _, part in parts]), [line for line, _ in parts]
-        found = iter(search_texts(self, encoded, n_best, settings, lines, searching, shortlist, cancellation))
-        results: list[list[Translation]] = []
-        for one in segmented:
-            if one is None:
-                results.append([SKIPPED])
-                continue
-            of_parts = [translations(self, next(found), settings) for _ in one.parts] or [
-                translations(self, [], settings)
-            ]
-            is_joined = len(of_parts) > 1
-            results.append(
-                [join_translations(one, [best[0] for best in of_parts], settings)] if is_joined else of_parts[0]
-            )
-        return results
+        return inference.translate_segmented(
+            self, segmented, n_best, settings, first_line, searching, shortlist, cancellation
+        )
 
     def stream_translation(
         self,
@@ -148,25 +139,25 @@ class TranslationMethods(ModelBase):
         segmenter = translation_segmenter(self, split and can_be_split(1, chosen))
         [segmented] = segment_texts([text], segmenter, _unsplit(long_texts), line)
         if segmented is None:
-            return SKIPPED
+            return Translation.skipped()
         joined, found = "", list[Translation]()
         for part, gap in zip(segmented.parts, ("", *segmented.gaps), strict=False):  # no parts if the text is empty
             [encoded] = self._encode([part])
             if not encoded:
-                found += translations(self, [], chosen)
+                found += to_translations(self, [], chosen)
                 continue
             streaming, is_first = inference.stream(self, encoded, chosen, line), True
             while True:
                 try:
                     shown = next(streaming)
                 except StopIteration as done:
-                    found += translations(self, [done.value], chosen)
+                    found += to_translations(self, [done.value], chosen)
                     break
                 if is_first:
                     shown = gap_between(joined, shown, gap) + shown
                 is_first, joined = False, joined + shown
                 yield shown
-        return join_translations(segmented, found or translations(self, [], chosen), chosen, joined)
+        return join_translations(segmented, found or to_translations(self, [], chosen), chosen, joined)
 
     def alternatives(
         self,
@@ -188,10 +179,10 @@ class TranslationMethods(ModelBase):
         self.require_task("translate")
         chosen = self._resolve_settings(settings, self.decoding, **decoding)
         if segment_texts([text], translation_segmenter(self, split=False), _unsplit(long_texts), line) == [None]:
-            return [SKIPPED]
+            return [Translation.skipped()]
         [encoded] = self._encode([text])
         found = inference.alternatives(self, encoded, position, count, chosen, line) if encoded else []
-        return translations(self, found, chosen)
+        return to_translations(self, found, chosen)
 
     def learn_shortlist(self, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
         """Return the target tokens that each source token may become, from pairs such as the training pairs."""
@@ -200,7 +191,7 @@ class TranslationMethods(ModelBase):
 
     def load_shortlist(self, path: StrPath) -> Shortlist:
         """Return a saved shortlist; raise DataError if it was made for another tokenizer."""
-        return Shortlist.load(paths_of(path)[0], fingerprint_of(self.tokenizer))
+        return Shortlist.load(paths_of(path)[0], tokenizer_fingerprint(self.tokenizer))
 
     def caption_images(
         self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
@@ -210,8 +201,8 @@ class TranslationMethods(ModelBase):
         chosen = settings or self.config.decoding
         self.check_n_best(n_best, chosen)
         pixels_NCYX = read_images(self.config.model, paths_of(paths))
-        found = write_captions(self, pixels_NCYX, chosen, n_best, constraints_of(chosen, self.tokenizer))
-        return [translations(self, hypotheses, chosen) for hypotheses in found]
+        found = generate_captions(self, pixels_NCYX, chosen, n_best)
+        return [to_translations(self, hypotheses, chosen) for hypotheses in found]
 
     def score(
         self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
@@ -231,8 +222,6 @@ class TranslationMethods(ModelBase):
 
     def score_texts(self, texts: Sequence[str], pairs: Sequence[Pair]) -> "TranslationReport":
         """Return the scores of given translations of these pairs, and the perplexity of the references."""
-        from clearhead.tasks.translation.evaluation import score_translations
-
         return score_translations(self, texts, pairs)
 
 

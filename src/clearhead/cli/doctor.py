@@ -248,7 +248,7 @@ def examine() -> Report:
 def _examine_engine() -> tuple[Core, EngineInfo, list[ClearheadError]]:
     """Return the core, the default engine, and why they cannot run models."""
     from clearhead.config import ModelConfig
-    from clearhead.engines.select import choose_engine
+    from clearhead.engines.engine_choice import choose_engine
     from clearhead.runtime.availability import instruction_set, why_unavailable
 
     problems: list[ClearheadError] = []

@@ -38,7 +38,7 @@ def embed(
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
         for found in model.embed_texts(lines, unit=unit, first_line=first, long_texts=long_texts):
-            numbers = [] if found.vector_D is None else found.vector_D.tolist()
+            numbers = [] if found.embedding is None else found.embedding.tolist()
             yield json.dumps(found.to_json()) if as_json else " ".join(f"{number:.6g}" for number in numbers)
 
     answer_lines(answer, long_texts)

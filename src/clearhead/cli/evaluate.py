@@ -87,7 +87,7 @@ def _compare(
 ) -> tuple[dict[str, Any], str]:
     """Return the scores of two translators on the same pairs and their paired bootstrap, as JSON and as text."""
     from clearhead.evaluation.comparison import compare_texts
-    from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
+    from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer
 
     texts = [[one.text for one in each.translate_pairs(pairs, each.decoding(**overrides))] for each in (model, other)]
     reports = [each.score_texts(found, pairs) for each, found in zip((model, other), texts, strict=True)]

@@ -40,7 +40,7 @@ def fill(
     """
     from clearhead.api import load
     from clearhead.tasks.long_texts import LongTexts
-    from clearhead.tasks.masked_lm.mask_tokens import GAP
+    from clearhead.tasks.masked_lm.inference import MASK_PATTERN
 
     use_threads(threads)
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
@@ -55,7 +55,7 @@ def fill(
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
         nonlocal without_mask
-        without_mask += sum(bool(line.strip()) and not GAP.search(line) for line in lines)
+        without_mask += sum(bool(line.strip()) and not MASK_PATTERN.search(line) for line in lines)
         for number, masks in enumerate(model.fill_many(lines, top, first, long_texts=long_texts), first):
             if number > 1 and not as_json:
                 yield ""
@@ -72,7 +72,7 @@ def _shown(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:
     fillings = [filling for mask in masks for filling in mask]
     if as_json:
         return [json.dumps([filling.to_json() for filling in fillings], ensure_ascii=False)]
-    numbers = [f"{filling.gap}  " if len(masks) > 1 else "" for filling in fillings]
+    numbers = [f"{filling.mask}  " if len(masks) > 1 else "" for filling in fillings]
     return [
         one_line(f"{number}{filling.probability:.2f}  {filling.word}  {filling.text}")
         for number, filling in zip(numbers, fillings, strict=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.config import DecodingConfig
     from clearhead.engines.engine import Engine
-    from clearhead.tasks.language_modeling.inference import GeneratedText
+    from clearhead.tasks.generated_text import GeneratedText
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -90,7 +90,7 @@ def generate(
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
     from clearhead.api import load
-    from clearhead.tasks.language_modeling.inference import with_method
+    from clearhead.tasks.decoding_settings import infer_method
 
     use_threads(threads)
     model = load(folder, engine=engine, compute_type=compute_type)
@@ -99,7 +99,7 @@ def generate(
         max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop=stop
     )
     overrides = _without_defaults(include=include, exclude=exclude, sampling=sampling)
-    decoding = model.decoding("generate", **with_method(decoding_settings(settings, beam, overrides)))
+    decoding = model.decoding("generate", **infer_method(decoding_settings(settings, beam, overrides)))
     _check(model, decoding, n_best, alternatives, lines, bool(prompt) or not as_json)
     generator = _Generator(model, decoding, n_best, model.engine(token_log_probs=as_json))
     warn_untrained(model)

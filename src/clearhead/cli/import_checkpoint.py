@@ -40,8 +40,8 @@ def import_checkpoint(
 
     source = ImportSource(path, dictionaries or [], codes, parse_assignments(settings))
     imported = import_checkpoint(source, out, overwrite)
-    if imported.left_out:
-        typer.echo(f"not used: {', '.join(imported.left_out)}", err=True)
+    if imported.unused_tensors:
+        typer.echo(f"not used: {', '.join(imported.unused_tensors)}", err=True)
     for note in imported.notes:
         typer.echo(note, err=True)
     if as_json:
@@ -51,7 +51,7 @@ def import_checkpoint(
             "parameters": imported.parameters,
             "task": imported.config.task,
         }
-        print(json.dumps({**summary, "left_out": imported.left_out}))
+        print(json.dumps({**summary, "unused_tensors": imported.unused_tensors}))
         return
     print(f"{imported.format}: {imported.config.model.describe()}: {imported.parameters:,} parameters")
     print(f"Model saved to {out}. Next: clearhead {get_task(imported.config.task).verb} {out}")

@@ -78,9 +78,9 @@ def translate(
 
     A model trained on single sentences translates the sentences of a line separately and joins the translations.
     Captioning models take image files instead. With --n-best N each line or image gives N output lines, empty ones if
-    the search found fewer hypotheses. With --json each line or image gives one object: `unmet` lists the words of
-    --include and --exclude that it violates, `parts` the parts of a line that was split. With --n-best, --prefix,
-    --include, --alternatives-at and --stream, long lines are skipped instead of split.
+    the search found fewer hypotheses. With --json each line or image gives one object: `unmet_constraints` lists the
+    words of --include and --exclude that it violates, `parts` the parts of a line that was split. With --n-best,
+    --prefix, --include, --alternatives-at and --stream, long lines are skipped instead of split.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -142,7 +142,7 @@ def _answer_lines(
     model: "Model", decoding: "DecodingConfig", engine: "Engine", options: _OutputOptions, long_texts: "LongTexts"
 ) -> None:
     from clearhead.engines.constrained_decoding import NoSuchPositionError
-    from clearhead.tasks.translation.result import SKIPPED
+    from clearhead.tasks.generated_text import Translation
 
     def translations(lines: list[str], first: int) -> Iterator[str]:
         answers = model.translate_n_best(
@@ -167,7 +167,7 @@ def _answer_lines(
                 )
             except NoSuchPositionError as error:
                 print(error, file=sys.stderr)
-                found = [SKIPPED]
+                found = [Translation.skipped()]
             yield from _format(line, found, options)
 
     def streamed(lines: list[str], first: int) -> Iterator[str]:

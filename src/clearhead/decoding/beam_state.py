@@ -29,11 +29,11 @@ class BeamState:
     searches_N: Ints  # which search of the batch
     tokens_NWT: Ints
     log_probs_NWT: Floats
-    totals_NW: Floats  # -inf where there is no hypothesis
+    totals_NW: Floats  # -inf for rows without a hypothesis
 
     @classmethod
     def start(cls, prefix_NP: Ints, log_probs_NP: Floats, width: int, is_live_N: Bools) -> "BeamState":
-        """Return one hypothesis per search, the prefix: further rows would only repeat it."""
+        """Return the state with one hypothesis per search, the prefix; the other rows are empty."""
         totals_N: Floats = np.zeros(len(prefix_NP), np.float32)
         for log_probs_N in log_probs_NP.T:  # in the order of the tokens
             totals_N = totals_N + log_probs_N
@@ -66,13 +66,13 @@ class BeamState:
         """Return the rows with a hypothesis."""
         return np.flatnonzero(self.totals_NW.reshape(-1) > -np.inf)
 
-    def advance(self, found: "Candidates", decision: "Decision", is_over_N: Bools) -> tuple["BeamState", Ints]:
+    def advance(self, candidates: "Candidates", decision: "Decision", is_over_N: Bools) -> tuple["BeamState", Ints]:
         """Return the state after the kept candidates, and rows_NW: the row that each of them continues."""
         kept_NW = decision.kept_NW
         first_N1 = (np.arange(len(is_over_N)) * kept_NW.shape[1])[:, None]
-        rows_NW = first_N1 + np.take_along_axis(found.parents_NK, kept_NW, 1)
-        tokens_NW1 = np.take_along_axis(found.tokens_NK, kept_NW, 1)[:, :, None]
-        log_probs_NW1 = np.take_along_axis(found.log_probs_NK, kept_NW, 1)[:, :, None]
+        rows_NW = first_N1 + np.take_along_axis(candidates.parents_NK, kept_NW, 1)
+        tokens_NW1 = np.take_along_axis(candidates.tokens_NK, kept_NW, 1)[:, :, None]
+        log_probs_NW1 = np.take_along_axis(candidates.log_probs_NK, kept_NW, 1)[:, :, None]
         beams = BeamState(
             self.searches_N,
             np.concatenate((self.tokens_RT[rows_NW], tokens_NW1), 2),
@@ -95,16 +95,18 @@ class Decision:
     is_end_NK: Bools  # by the end token or a stop condition
     finished_NK: Bools  # ended, or at the limit, among the best W
     kept_NW: Ints  # the best W that do not end
-    totals_NW: Floats  # theirs; -inf where there are not enough
+    totals_NW: Floats  # of the kept candidates; -inf if there are not enough
     finish_margin_N: Floats  # difference between the last of the best W candidates and the next one
     keep_margin_N: Floats  # difference between the last kept one and the next one that does not end
 
 
-def decide(found: "Candidates", eos_id: int, is_last_N: Bools, width: int, is_stop_NK: Bools | None = None) -> Decision:
+def decide(
+    candidates: "Candidates", eos_id: int, is_last_N: Bools, width: int, is_stop_NK: Bools | None = None
+) -> Decision:
     """Finish the ends among the best `width` candidates and keep the best `width` others; at the limit finish the best
     `width`. A candidate that meets a stop condition counts as an end."""
-    ranks_NK = found.ranks_NK
-    is_end_NK = found.tokens_NK == eos_id
+    ranks_NK = candidates.ranks_NK
+    is_end_NK = candidates.tokens_NK == eos_id
     if is_stop_NK is not None:
         is_end_NK = is_end_NK | is_stop_NK
     is_in_beam_NK = (ranks_NK > -np.inf) & (np.arange(ranks_NK.shape[1]) < width)
@@ -113,7 +115,9 @@ def decide(found: "Candidates", eos_id: int, is_last_N: Bools, width: int, is_st
     kept_NW, kept_ranks_NW, next_N = order_NK[:, :width], others_NK[:, :width], others_NK[:, width]
     if is_stop_NK is not None:  # the next one may be beyond the candidates
         next_N = np.maximum(next_N, ranks_NK[:, -1])
-    totals_NW = np.where(kept_ranks_NW > -np.inf, np.take_along_axis(found.totals_NK, kept_NW, 1), np.float32(-np.inf))
+    totals_NW = np.where(
+        kept_ranks_NW > -np.inf, np.take_along_axis(candidates.totals_NK, kept_NW, 1), np.float32(-np.inf)
+    )
     return Decision(
         is_end_NK,
         is_in_beam_NK & (is_end_NK | is_last_N[:, None]),
@@ -125,6 +129,6 @@ def decide(found: "Candidates", eos_id: int, is_last_N: Bools, width: int, is_st
 
 
 def _gap(higher_N: Floats, lower_N: Floats) -> Floats:
-    """Return the differences; inf where there is no lower value."""
+    """Return the differences; inf if the lower value is -inf."""
     has_lower_N = lower_N > -np.inf
     return np.where(has_lower_N, higher_N - np.where(has_lower_N, lower_N, np.float32(0)), np.float32(np.inf))

@@ -16,7 +16,7 @@ from clearhead.decoding.beam_state import BeamState
 from clearhead.decoding.generator import Bools, Floats, Ints
 
 _NUM_BLOCKS = 512
-_FEW = 2048
+_MAX_DIRECT = 2048
 """Continuations of a search up to which they are compared directly, without blocks."""
 
 
@@ -25,20 +25,20 @@ class Candidates:
     """Best continuations of each search, best first; ties by hypothesis, then by token id."""
 
     totals_NK: Floats
-    """Log-probability of the whole hypothesis; -inf where there is no candidate."""
+    """Log-probability of the whole hypothesis; -inf for missing candidates."""
     log_probs_NK: Floats
     """Log-probability of the token."""
     parents_NK: Ints
-    """Row that it continues, counted from the first of the search."""
+    """Row that the candidate continues, counted from the first row of the search."""
     tokens_NK: Ints
     sort_keys_NK: Floats | None = None
-    """Values that they are ordered by, where these are not the totals."""
+    """Values that determine the order, if these are not the totals."""
     margin_N: Floats | None = None
-    """How close decisions before the ordering were."""
+    """Margin of earlier decisions of the same step."""
 
     @property
     def ranks_NK(self) -> Floats:
-        """Values that they are ordered by."""
+        """Values that determine the order."""
         return self.totals_NK if self.sort_keys_NK is None else self.sort_keys_NK
 
 
@@ -80,25 +80,25 @@ class DiverseCandidates:
         log_probs_MGWV = log_probs_RV.reshape(-1, self.groups, width, vocab_size)
         totals_MGW = beams.totals_NW.reshape(-1, self.groups, width)
         used_MV = np.zeros((len(totals_MGW), vocab_size), np.float32)
-        found = []
+        groups = []
         for group in range(self.groups):
             plain_RV = log_probs_MGWV[:, group].reshape(-1, vocab_size)
             penalized_RV = plain_RV - np.float32(self.penalty) * used_MV.repeat(width, 0)
-            each = best_candidates(plain_RV, totals_MGW[:, group], 2 * width + 1, penalized_RV)
-            is_kept_MK, margin_M = self._kept(each, width)
+            candidates = best_candidates(plain_RV, totals_MGW[:, group], 2 * width + 1, penalized_RV)
+            is_kept_MK, margin_M = self._kept(candidates, width)
             sentences, ranks = np.nonzero(is_kept_MK)
-            np.add.at(used_MV, (sentences, each.tokens_NK[sentences, ranks]), np.float32(1))
-            found.append(replace(each, margin_N=margin_M))
-        return stack_groups(found)
+            np.add.at(used_MV, (sentences, candidates.tokens_NK[sentences, ranks]), np.float32(1))
+            groups.append(replace(candidates, margin_N=margin_M))
+        return stack_groups(groups)
 
-    def _kept(self, found: Candidates, width: int) -> tuple[Bools, Floats]:
+    def _kept(self, candidates: Candidates, width: int) -> tuple[Bools, Floats]:
         """Return which candidates a group continues with, and the margin of that decision."""
-        is_other_MK = (found.tokens_NK != self.eos_id) & (found.ranks_NK > -np.inf)
-        place_MK = is_other_MK.cumsum(1)
-        is_last_MK, is_next_MK = (is_other_MK & (place_MK == place) for place in (width, width + 1))
-        last_M, next_M = (np.where(each, found.ranks_NK, 0).sum(1) for each in (is_last_MK, is_next_MK))
+        is_other_MK = (candidates.tokens_NK != self.eos_id) & (candidates.ranks_NK > -np.inf)
+        number_MK = is_other_MK.cumsum(1)
+        is_last_MK, is_next_MK = (is_other_MK & (number_MK == number) for number in (width, width + 1))
+        last_M, next_M = (np.where(each, candidates.ranks_NK, 0).sum(1) for each in (is_last_MK, is_next_MK))
         margin_M = np.where(is_next_MK.any(1), last_M - next_M, np.inf).astype(np.float32)
-        return is_other_MK & (place_MK <= width), margin_M
+        return is_other_MK & (number_MK <= width), margin_M
 
 
 def stack_groups(groups: Sequence[Candidates]) -> Candidates:
@@ -129,15 +129,15 @@ def best_candidates(
     """
     num_searches, width = totals_NW.shape
     vocab_size = log_probs_RV.shape[1]
-    most = min(count, width * vocab_size)
+    num_possible = min(count, width * vocab_size)
     values_RV = log_probs_RV if ranks_RV is None else ranks_RV
-    keys_NK, flat_NK = _best(values_RV, totals_NW if base_NW is None else base_NW, most)
+    keys_NK, flat_NK = _best(values_RV, totals_NW if base_NW is None else base_NW, num_possible)
     log_probs_NK = np.take_along_axis(log_probs_RV.reshape(num_searches, -1), flat_NK, 1)
     parents_NK, tokens_NK = np.divmod(flat_NK, vocab_size)
-    if most < count:
-        behind = ((0, 0), (0, count - most))
-        log_probs_NK, parents_NK, tokens_NK = (np.pad(each, behind) for each in (log_probs_NK, parents_NK, tokens_NK))
-        keys_NK = np.pad(keys_NK, behind, constant_values=-np.inf)
+    if num_possible < count:
+        padding = ((0, 0), (0, count - num_possible))
+        log_probs_NK, parents_NK, tokens_NK = (np.pad(each, padding) for each in (log_probs_NK, parents_NK, tokens_NK))
+        keys_NK = np.pad(keys_NK, padding, constant_values=-np.inf)
     if ranks_RV is None:
         return Candidates(keys_NK, log_probs_NK, parents_NK, tokens_NK)
     totals_NK = np.take_along_axis(totals_NW, parents_NK, 1) + log_probs_NK
@@ -155,7 +155,7 @@ def _best(values_RV: Floats, base_NW: Floats, count: int) -> tuple[Floats, Ints]
     num_searches, width = base_NW.shape
     vocab_size = values_RV.shape[1]
     values_NWV = values_RV.reshape(num_searches, width, vocab_size)
-    if width * vocab_size <= _FEW or vocab_size < 2 * _NUM_BLOCKS:
+    if width * vocab_size <= _MAX_DIRECT or vocab_size < 2 * _NUM_BLOCKS:
         keys_NF = (values_NWV + base_NW[:, :, None]).reshape(num_searches, -1)
         return _largest(keys_NF, np.broadcast_to(np.arange(keys_NF.shape[1]), keys_NF.shape), count)[:2]
     members, rest = divmod(vocab_size, _NUM_BLOCKS)
@@ -163,8 +163,10 @@ def _best(values_RV: Floats, base_NW: Floats, count: int) -> tuple[Floats, Ints]
     if rest:
         np.maximum(maxima_RC[:, :rest], values_RV[:, -rest:], out=maxima_RC[:, :rest])
     maxima_NC = (maxima_RC.reshape(num_searches, width, _NUM_BLOCKS) + base_NW[:, :, None]).reshape(num_searches, -1)
-    most = min(count, maxima_NC.shape[1])
-    _, blocks_NC, is_tied_N = _largest(maxima_NC, np.broadcast_to(np.arange(maxima_NC.shape[1]), maxima_NC.shape), most)
+    num_blocks = min(count, maxima_NC.shape[1])
+    _, blocks_NC, is_tied_N = _largest(
+        maxima_NC, np.broadcast_to(np.arange(maxima_NC.shape[1]), maxima_NC.shape), num_blocks
+    )
     parents_NC1, block_NC1 = np.divmod(blocks_NC[:, :, None], _NUM_BLOCKS)
     columns_NCB = block_NC1 + np.arange(0, vocab_size, _NUM_BLOCKS)
     is_real_NCB = columns_NCB < vocab_size

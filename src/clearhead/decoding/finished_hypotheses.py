@@ -15,7 +15,7 @@ from clearhead.decoding.generator import Bools, Floats, Ints
 from clearhead.decoding.penalties import length_penalties
 from clearhead.decoding.requests import FinishReason, Hypothesis, SearchResult
 
-_FAR = np.float32(np.inf)
+_NO_MARGIN = np.float32(np.inf)
 
 
 class FinishedHypotheses:
@@ -52,83 +52,83 @@ class FinishedHypotheses:
         return np.asarray(self.limit_N[beams.searches_N] <= beams.length + 1)
 
     def record(
-        self, beams: BeamState, found: Candidates, decision: Decision, log_probs_RV: Floats, bonus_R: Floats | None
+        self, beams: BeamState, candidates: Candidates, decision: Decision, log_probs_RV: Floats, bonus_R: Floats | None
     ) -> Bools:
         """Record what has finished and return is_over_N. `bonus_R` is added to the scores of these rows.
 
-        `log_probs_RV` are those of the step: where they are NaN, a search ends without hypotheses.
+        `log_probs_RV` of the step: if they are NaN, a search ends without hypotheses.
         """
         for row, rank in np.argwhere(decision.finished_NK).tolist():
-            self._finish(beams, found, row, rank, bool(decision.is_end_NK[row, rank]), bonus_R)
-        here, was_over_N = beams.searches_N, beams.is_over_N
-        best_total_N = decision.totals_NW[:, 0] if found.sort_keys_NK is None else decision.totals_NW.max(1)
+            self._finish(beams, candidates, row, rank, bool(decision.is_end_NK[row, rank]), bonus_R)
+        searches_N, was_over_N = beams.searches_N, beams.is_over_N
+        best_total_N = decision.totals_NW[:, 0] if candidates.sort_keys_NK is None else decision.totals_NW.max(1)
         has_none_left_N = self.is_last(beams) | (best_total_N == -np.inf)
         if self.grouping == "banks":
             was_over_N, has_none_left_N = (self._over_banks(each, np.all) for each in (was_over_N, has_none_left_N))
             best_total_N = self._over_banks(best_total_N, np.max)
-        self._take_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), log_probs_RV, bonus_R)
-        is_done_N, stop_margin_N = self.is_done(here, best_total_N, beams.length + 1)
+        self._finish_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), log_probs_RV, bonus_R)
+        is_done_N, stop_margin_N = self.is_done(searches_N, best_total_N, beams.length + 1)
         if self.grouping == "banks":  # the last bank decides
             is_done_N, stop_margin_N = (self._over_banks(each, _last) for each in (is_done_N, stop_margin_N))
         is_over_N = has_none_left_N | is_done_N
-        margin_N = np.minimum(np.where(has_none_left_N, _FAR, stop_margin_N), decision.finish_margin_N)
-        margin_N = np.minimum(margin_N, np.where(is_over_N, _FAR, decision.keep_margin_N))
-        if found.margin_N is not None:
-            margin_N = np.minimum(margin_N, found.margin_N)
-        self.margin_N[here] = np.minimum(self.margin_N[here], np.where(was_over_N, _FAR, margin_N))
+        margin_N = np.minimum(np.where(has_none_left_N, _NO_MARGIN, stop_margin_N), decision.finish_margin_N)
+        margin_N = np.minimum(margin_N, np.where(is_over_N, _NO_MARGIN, decision.keep_margin_N))
+        if candidates.margin_N is not None:
+            margin_N = np.minimum(margin_N, candidates.margin_N)
+        self.margin_N[searches_N] = np.minimum(self.margin_N[searches_N], np.where(was_over_N, _NO_MARGIN, margin_N))
         return np.asarray(is_over_N)
 
     def _over_banks(self, each_N: Any, reduce: Any) -> Any:
         """Return one value per sentence, repeated for each of its banks."""
         return reduce(each_N.reshape(-1, self.groups), axis=1).repeat(self.groups)
 
-    def is_done(self, here: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
+    def is_done(self, searches_N: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
         """Return whether the stopping rule holds, and its margin.
 
         Further log-probabilities and bonuses are at most 0 and penalties grow with the length: no continuation scores
         better than one that reaches the limit with log-probabilities of 0. Banks use `no_better_now` instead of
         `beam_finished`, since the last bank soon contains hypotheses with their phrases too early.
         """
-        worst_N, rule = self.worst_score_N[here], self.settings.stopping_rule
+        worst_N, rule = self.worst_score_N[searches_N], self.settings.stopping_rule
         has_enough_N = worst_N > -np.inf
         if rule == "beam_finished" and self.grouping == "banks":
             rule = "no_better_now"
         if rule == "beam_finished" or self.grouping == "samples":
-            return np.asarray(has_enough_N), np.full(len(here), _FAR)
-        lengths_N = self.limit_N[here] if rule == "cannot_improve" else np.full(len(here), length)
+            return np.asarray(has_enough_N), np.full(len(searches_N), _NO_MARGIN)
+        lengths_N = self.limit_N[searches_N] if rule == "cannot_improve" else np.full(len(searches_N), length)
         attainable_N = best_total_N / self.penalties[np.minimum(lengths_N, len(self.penalties) - 1)]
-        with np.errstate(invalid="ignore"):  # infinities where nothing continues or not enough is finished
-            distance_N = np.abs(attainable_N - worst_N) * self._log_prob_scale(self.worst_penalty_N[here])
-        return np.asarray(attainable_N <= worst_N), np.where(has_enough_N, distance_N, _FAR)
+        with np.errstate(invalid="ignore"):  # infinities if nothing continues or too few are finished
+            distance_N = np.abs(attainable_N - worst_N) * self._log_prob_scale(self.worst_penalty_N[searches_N])
+        return np.asarray(attainable_N <= worst_N), np.where(has_enough_N, distance_N, _NO_MARGIN)
 
     def _log_prob_scale(self, penalty: Any) -> Any:
         """Return the factor that converts a difference of scores to one of log-probabilities."""
         return penalty / (1 + np.float32(self.coverage_change) * penalty)
 
     def _finish(
-        self, beams: BeamState, found: Candidates, search: int, rank: int, is_end: bool, bonus_R: Floats | None
+        self, beams: BeamState, candidates: Candidates, search: int, rank: int, is_end: bool, bonus_R: Floats | None
     ) -> None:
-        row, token = search * self.width + found.parents_NK[search, rank], int(found.tokens_NK[search, rank])
+        row, token = search * self.width + candidates.parents_NK[search, rank], int(candidates.tokens_NK[search, rank])
         reason: FinishReason = "end" if token == self.eos_id else "stop" if is_end else "length"
         tokens = [*beams.tokens_RT[row].tolist(), *([] if reason == "end" else [token])]
-        log_probs = [*beams.log_probs_RT[row].tolist(), float(found.log_probs_NK[search, rank])]
+        log_probs = [*beams.log_probs_RT[row].tolist(), float(candidates.log_probs_NK[search, rank])]
         bonus = None if bonus_R is None else bonus_R[row]
-        self._add(int(beams.searches_N[search]), tokens, log_probs, found.totals_NK[search, rank], bonus, reason)
+        self._add(int(beams.searches_N[search]), tokens, log_probs, candidates.totals_NK[search, rank], bonus, reason)
 
-    def _take_blocked(self, beams: BeamState, ending: Ints, log_probs_RV: Floats, bonus_R: Floats | None) -> None:
+    def _finish_blocked(self, beams: BeamState, ending: Ints, log_probs_RV: Floats, bonus_R: Floats | None) -> None:
         """Finish the unfinished hypotheses of searches in which nothing is finished and nothing can follow."""
         for search in ending.tolist():
             number = int(beams.searches_N[search])
             first = number - number % self.groups if self.grouping == "banks" else number
-            behind = first + self.groups if self.grouping == "banks" else number + 1
-            if any(each.finish_reason != "blocked" for one in self.finished[first:behind] for each in one):
+            end = first + self.groups if self.grouping == "banks" else number + 1
+            if any(each.finish_reason != "blocked" for finished in self.finished[first:end] for each in finished):
                 continue
             if np.isnan(log_probs_RV).any():
                 return  # not blocked by rules: the model diverged
-            for place in np.flatnonzero(beams.totals_NW[search] > -np.inf).tolist():
-                bonus = None if bonus_R is None else bonus_R[search * self.width + place]
-                tokens, log_probs = beams.tokens_NWT[search, place], beams.log_probs_NWT[search, place]
-                self._add(number, tokens.tolist(), log_probs.tolist(), beams.totals_NW[search, place], bonus, "blocked")
+            for index in np.flatnonzero(beams.totals_NW[search] > -np.inf).tolist():
+                bonus = None if bonus_R is None else bonus_R[search * self.width + index]
+                tokens, log_probs = beams.tokens_NWT[search, index], beams.log_probs_NWT[search, index]
+                self._add(number, tokens.tolist(), log_probs.tolist(), beams.totals_NW[search, index], bonus, "blocked")
 
     def _add(
         self,
@@ -154,14 +154,14 @@ class FinishedHypotheses:
         results = []
         for first in range(0, len(self.finished), self.groups):
             margin = float(self.margin_N[first : first + self.groups].min())
-            found = self.finished[first : first + self.groups]
+            searches = self.finished[first : first + self.groups]
             if self.grouping == "samples":
-                results.append(SearchResult([one for each in found for one in each[:1]][:n_best], margin))
+                results.append(SearchResult([one for finished in searches for one in finished[:1]][:n_best], margin))
                 continue
             if self.grouping == "banks":  # the last bank first
-                ranked = [one for each in reversed(found) for one in _ranked(each)]
+                ranked = [one for finished in reversed(searches) for one in _ranked(finished)]
             else:
-                ranked = _distinct(_ranked([one for each in found for one in each]))
+                ranked = _distinct(_ranked([one for finished in searches for one in finished]))
             for one, next_one in pairwise(ranked[: n_best + 1]):
                 shorter = min(len(one.token_log_probs), len(next_one.token_log_probs))
                 distance = abs(one.score - next_one.score) * float(self._log_prob_scale(self.penalties[shorter]))
@@ -175,10 +175,10 @@ def _last(each_MG: Any, axis: int) -> Any:
 
 
 def _ranked(finished: list[Hypothesis]) -> list[Hypothesis]:
-    """Return them best first; equal scores in the order in which they finished."""
+    """Return the hypotheses, best first; equal scores in the order in which they finished."""
     return sorted(finished, key=lambda each: -each.score)
 
 
 def _distinct(ranked: list[Hypothesis]) -> list[Hypothesis]:
-    """Return the first of each output: groups may find the same."""
+    """Return the first hypothesis of each output, since groups may find equal ones."""
     return list({each.tokens: each for each in reversed(ranked)}.values())[::-1]

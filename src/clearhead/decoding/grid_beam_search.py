@@ -1,9 +1,9 @@
 """Lexical constraints: grid beam search (Hokamp and Liu, 2017) over banks.
 
-A hypothesis is in the bank of the number of tokens of the phrases that it has written. Each bank keeps its own `beam`
-best, so that hypotheses that have paid for a phrase do not compete with those that have not. Only the last bank may
-end. Where there is just room for what is missing, nothing else may follow: phrases are always written if the limit has
-room for them and no other rule prevents it.
+The bank of a hypothesis is the number of tokens of the phrases that it contains. Each bank keeps its own `beam` best
+hypotheses, so that hypotheses with a phrase, which are less probable, do not compete with those without. Only
+hypotheses of the last bank may end. When the remaining length just suffices for the missing tokens, only these may
+follow: phrases are always written if the limit and the other rules allow it.
 
 M sentences, G banks, W hypotheses of each bank, R = M*G*W rows, V vocabulary
 """
@@ -21,9 +21,9 @@ from clearhead.decoding.generator import Floats, Ints
 from clearhead.decoding.logits_rules import TokenAutomaton, exact_tokens
 
 _OTHER, _JOINING, _OPENING = -1, -2, -3
-"""Placeholders for any token unrelated to the phrases; one that continues the word before; one that separates words."""
+"""Placeholders: a token unrelated to the phrases; one that continues the previous word; one that separates words."""
 LETTER = -4
-"""Placeholder for a prompt that ends with a letter: directly after it no word begins."""
+"""Placeholder for a prompt that ends with a letter, directly after which no word begins."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class LexicalConstraints:
     """Phrases that must be written, and all segmentations of each."""
 
     phrases: tuple[tuple[int, ...], ...] = ()
-    """Tokens that write each phrase where nothing else does."""
+    """Preferred segmentation of each phrase."""
     joining: frozenset[int] = frozenset()
-    """Tokens that continue the word before them: directly after a phrase they may make it another word."""
+    """Tokens that continue the previous word: directly after a phrase they may turn it into another word."""
     words: tuple[TokenAutomaton, ...] = ()
-    """Other segmentations of each phrase; if not given, only its tokens."""
+    """All segmentations of each phrase; if empty, only the preferred ones."""
     lead: tuple[int, ...] = ()
     """Tokens assumed before the output: none, or `LETTER`."""
 
     @property
-    def size(self) -> int:
+    def num_tokens(self) -> int:
         """Number of tokens of all phrases."""
         return sum(map(len, self.phrases))
 
@@ -60,16 +60,16 @@ class LexicalConstraints:
         return PhraseProgress(self, [*self.lead, *tokens])
 
     def bank(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens of phrases are written: of complete ones, and of the longest begun one."""
+        """Return the number of written tokens of complete phrases and of the longest partial one."""
         return self.progress(tokens).after().bank
 
     def needed(self, tokens: Sequence[int]) -> int:
-        """Return how many more tokens are needed to write what is missing."""
+        """Return the number of further tokens that the missing phrases need."""
         return self.progress(tokens).after().needed
 
 
 class BankState(NamedTuple):
-    """Bank of a hypothesis, and the largest number of tokens that it still needs."""
+    """Bank of a hypothesis, and the number of tokens that it needs at most to complete the phrases."""
 
     bank: int
     needed: int
@@ -80,46 +80,49 @@ class PhraseProgress:
 
     def __init__(self, constraints: LexicalConstraints, tokens: Sequence[int]) -> None:
         self.constraints, self.tokens = constraints, list(tokens)
-        ends = [word.written(tokens) for word in constraints.automata]
-        self.is_whole = [bool(each) and each[0] < len(tokens) for each in ends]  # for good
-        self.is_fresh = [each == [len(tokens)] for each in ends]  # if nothing continues it
+        ends = [word.find_ends(tokens) for word in constraints.automata]
+        self.is_complete = [bool(each) and each[0] < len(tokens) for each in ends]
+        self.is_last = [each == [len(tokens)] for each in ends]  # complete, unless the next token continues the word
 
     def relevant_tokens(self) -> set[int]:
         """Return the tokens that complete a phrase or may be part of one."""
-        pairs = zip(self.constraints.automata, self.is_whole, strict=True)
-        ends = {token for word, is_whole in pairs if not is_whole for token in word.ends(self.tokens)}
+        pairs = zip(self.constraints.automata, self.is_complete, strict=True)
+        ends = {
+            token for word, is_complete in pairs if not is_complete for token in word.completing_tokens(self.tokens)
+        }
         return ends | {token for phrase in self.constraints.phrases for token in phrase}
 
     def after(self, *more: int) -> BankState:
         """Return the state of these tokens, or of these and one more."""
-        tokens, bank, needed, begun, saved = [*self.tokens, *more], 0, 0, 0, 0
+        tokens, bank, needed, longest, saved = [*self.tokens, *more], 0, 0, 0, 0
         pairs = zip(self.constraints.phrases, self.constraints.automata, strict=True)
-        for place, (phrase, word) in enumerate(pairs):
-            if self._has(place, word, *more):
+        for index, (phrase, word) in enumerate(pairs):
+            if self._has(index, word, *more):
                 bank += len(phrase)
                 continue
             needs_edge = _needs_edge(phrase, word)
-            size, is_open = _begun(phrase, tokens, word.opening if needs_edge else None)
-            begun, saved = max(begun, size), max(saved, size + (needs_edge and is_open))
+            size, is_open = _begun_length(phrase, tokens, word.opening if needs_edge else None)
+            longest, saved = max(longest, size), max(saved, size + (needs_edge and is_open))
             needed += len(phrase) + needs_edge  # a token that separates it from the word before
-        return BankState(bank + begun, needed - saved)
+        return BankState(bank + longest, needed - saved)
 
-    def _has(self, place: int, word: TokenAutomaton, *more: int) -> bool:
-        if self.is_whole[place] or not more:
-            return self.is_whole[place] or self.is_fresh[place]
+    def _has(self, index: int, word: TokenAutomaton, *more: int) -> bool:
+        """Return whether these tokens, or these and one more, contain a phrase."""
+        if self.is_complete[index] or not more:
+            return self.is_complete[index] or self.is_last[index]
         is_broken = more[0] in word.joining or (more[0] == _JOINING and bool(word.joining))
-        return (self.is_fresh[place] and not is_broken) or more[0] in word.ends(self.tokens)
+        return (self.is_last[index] and not is_broken) or more[0] in word.completing_tokens(self.tokens)
 
 
 def _needs_edge(phrase: tuple[int, ...], word: TokenAutomaton) -> bool:
-    """Return whether it can begin only where no letter is before it, since its first token has no space."""
+    """Return whether a phrase can begin only after a separator, since its first token contains no space."""
     return phrase[0] in word.begin_open and phrase[0] not in word.begin
 
 
-def _begun(phrase: tuple[int, ...], tokens: Sequence[int], opening: frozenset[int] | None) -> tuple[int, bool]:
-    """Return how much of a phrase, less than all of it, the tokens end with, and whether it may begin there.
+def _begun_length(phrase: tuple[int, ...], tokens: Sequence[int], opening: frozenset[int] | None) -> tuple[int, bool]:
+    """Return the number of tokens of a partial phrase that the tokens end with, and whether it may begin there.
 
-    `opening`: the tokens after which alone it can begin, if restricted.
+    `opening`: the tokens after which it can begin; None: all.
     """
     longest = min(len(phrase) - 1, len(tokens))
     for size in range(longest, -1, -1):
@@ -127,17 +130,17 @@ def _begun(phrase: tuple[int, ...], tokens: Sequence[int], opening: frozenset[in
         is_open = opening is None or start == 0 or tokens[start - 1] in opening or tokens[start - 1] == _OPENING
         if size == 0 or (is_open and tuple(tokens[start:]) == phrase[:size]):
             return size, is_open
-    raise AssertionError("an empty part of every phrase is written")
+    raise AssertionError("size 0 always returns")
 
 
 class BankCandidates:
     """Selector of the candidates of each bank."""
 
     def __init__(self, constraints: Sequence[LexicalConstraints], limits: Sequence[int], eos_id: int) -> None:
-        """Constraints and limits of each sentence; all have as many tokens to write."""
+        """Constraints and limits of each sentence; their phrases have equally many tokens."""
         self.constraints, self.limits, self.eos_id = constraints, limits, eos_id
-        self.last = constraints[0].size
-        assert all(each.size == self.last for each in constraints), "sentences with different banks in one batch"
+        self.last = constraints[0].num_tokens
+        assert all(each.num_tokens == self.last for each in constraints), "sentences with different banks in one batch"
 
     def select(self, log_probs_RV: Floats, beams: BeamState) -> Candidates:
         """Return 2 * W + 1 candidates of each bank."""
@@ -147,30 +150,30 @@ class BankCandidates:
             sentence = int(beams.searches_N[row // width]) // groups
             self._assign(banks_RV[row], beams.tokens_RT[row].tolist(), sentence)
         totals_MW = beams.totals_NW.reshape(-1, groups * width)
-        found = []
+        by_bank = []
         for bank in range(groups):
-            inside_RV = np.where(banks_RV == bank, log_probs_RV, np.float32(-np.inf))
-            each = best_candidates(inside_RV, totals_MW, 2 * width + 1)
+            bank_RV = np.where(banks_RV == bank, log_probs_RV, np.float32(-np.inf))
+            each = best_candidates(bank_RV, totals_MW, 2 * width + 1)
             # Parents are counted from the first row of the bank; impossible candidates get parent 0.
             parents_NK = np.where(each.totals_NK > -np.inf, each.parents_NK - bank * width, 0)
-            found.append(Candidates(each.totals_NK, each.log_probs_NK, parents_NK, each.tokens_NK))
-        return stack_groups(found)
+            by_bank.append(Candidates(each.totals_NK, each.log_probs_NK, parents_NK, each.tokens_NK))
+        return stack_groups(by_bank)
 
     def _assign(self, banks_V: Ints, tokens: list[int], sentence: int) -> None:
-        """Set the bank that each token leads to after these tokens; it stays -1 for those that may not follow."""
+        """Set the bank of the hypothesis after each possible token; -1 for tokens that may not follow."""
         constraints = self.constraints[sentence]
         progress = constraints.progress(tokens)
-        now, room = progress.after(), self.limits[sentence] - len(tokens) - 1  # after the next token
+        current, room = progress.after(), self.limits[sentence] - len(tokens) - 1  # after the next token
 
         def target(token: int) -> int:
             bank, needed = progress.after(token)
-            return bank if needed <= room or needed < now.needed else -1
+            return bank if needed <= room or needed < current.needed else -1
 
         banks_V.fill(target(_OTHER))
         if constraints.separators:
             banks_V[constraints.separators] = target(_OPENING)
-        if any(progress.is_fresh):
+        if any(progress.is_last):
             banks_V[list(constraints.joining)] = target(_JOINING)
         for token in progress.relevant_tokens():
             banks_V[token] = target(token)
-        banks_V[self.eos_id] = self.last if now.bank == self.last else -1
+        banks_V[self.eos_id] = self.last if current.bank == self.last else -1

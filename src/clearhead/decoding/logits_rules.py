@@ -40,12 +40,12 @@ def apply_rules(log_probs_RV: Floats, rules: Sequence[LogitsRule], beams: BeamSt
 class MinLength:
     """Bans the end token before a minimum number of tokens."""
 
-    least: int
+    min_length: int
     eos_id: int
 
     def bans(self, beams: BeamState) -> Bans:
         """Yield the end token for every row."""
-        if beams.length < self.least:
+        if beams.length < self.min_length:
             for row in range(beams.totals_NW.size):
                 yield row, (self.eos_id,)
 
@@ -56,15 +56,15 @@ class NoRepeatNgram:
 
     size: int
     prompts_N: Sequence[Sequence[int]]
-    """Tokens before the output of each search, whose n-grams may not be repeated either."""
+    """Tokens before the output of each search; their n-grams may not be repeated either."""
 
     def bans(self, beams: BeamState) -> Bans:
         """Yield the tokens that followed the same `size` - 1 tokens before."""
-        for row, search, tokens in _live(beams):
-            yield row, repeating([*self.prompts_N[search], *tokens], self.size)
+        for row, search, tokens in _live_hypotheses(beams):
+            yield row, tokens_repeating_ngram([*self.prompts_N[search], *tokens], self.size)
 
 
-def repeating(tokens: Sequence[int], size: int) -> list[int]:
+def tokens_repeating_ngram(tokens: Sequence[int], size: int) -> list[int]:
     """Return the tokens that would repeat an n-gram of `size` tokens."""
     before = tokens[len(tokens) - size + 1 :]
     starts = range(len(tokens) - size + 1) if len(tokens) >= size else range(0)
@@ -73,71 +73,73 @@ def repeating(tokens: Sequence[int], size: int) -> list[int]:
 
 @dataclass(frozen=True)
 class TokenAutomaton:
-    """All segmentations of one word into tokens: states are the number of bytes written.
+    """All segmentations of one word into tokens; a state is the number of bytes written so far.
 
-    Compiled from the surface forms of tokens, so that the search need not know them. A word begins where no letter is
-    before it.
+    It is compiled from the text of tokens, which the search does not need. A word may begin after any character but a
+    letter.
     """
 
     length: int
     """Bytes of the word."""
-    go_on: tuple[dict[int, int], ...]
-    """For each number of bytes written: the tokens that continue the word, and the bytes written after them."""
+    continuations: tuple[dict[int, int], ...]
+    """For each state, the tokens that continue the word, with the next state."""
     begin: dict[int, tuple[int, ...]]
-    """Tokens that begin the word after other characters, such as a space."""
+    """Tokens that begin the word after other characters, such as a space, with the next states."""
     begin_open: dict[int, tuple[int, ...]]
-    """Tokens that begin the word with their first byte."""
+    """Tokens whose first byte begins the word, with the next states."""
     opening: frozenset[int]
     """Tokens after which a word can begin: they do not end with a letter."""
     joining: frozenset[int] = frozenset()
-    """Tokens that begin with a letter: directly after the word they would make it another one."""
-    _ends: dict[tuple[int, ...], list[int]] = field(default_factory=dict, compare=False, repr=False)
+    """Tokens that begin with a letter: directly after the word they would turn it into another one."""
+    _completing: dict[tuple[int, ...], list[int]] = field(default_factory=dict, compare=False, repr=False)
 
-    def reached(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Return the possible numbers of bytes written at the end of these tokens; -1 where the word can begin."""
+    def states_after(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return the possible states after these tokens; -1 if the word can begin."""
         tail = tokens[-self.length :]
         is_open = len(tail) == len(tokens) or tokens[-self.length - 1] in self.opening
         states: set[int] = set()
         for token in tail:
-            states, is_open = self._moved(states, is_open, token) - {self.length}, token in self.opening
+            states, is_open = self._next_states(states, is_open, token) - {self.length}, token in self.opening
         return (*((-1,) if is_open else ()), *sorted(states))
 
-    def written(self, tokens: Sequence[int]) -> list[int]:
-        """Return the number of tokens after each occurrence of the word."""
-        found, states, is_open = [], set[int](), True
+    def find_ends(self, tokens: Sequence[int]) -> list[int]:
+        """Return the number of tokens up to the end of each occurrence of the word."""
+        ends, states, is_open = [], set[int](), True
         for end, token in enumerate(tokens, 1):
-            moved = self._moved(states, is_open, token)
-            if self.length in moved and (end == len(tokens) or tokens[end] not in self.joining):
-                found.append(end)
-            states, is_open = moved - {self.length}, token in self.opening
-        return found
+            next_states = self._next_states(states, is_open, token)
+            if self.length in next_states and (end == len(tokens) or tokens[end] not in self.joining):
+                ends.append(end)
+            states, is_open = next_states - {self.length}, token in self.opening
+        return ends
 
-    def _moved(self, states: set[int], is_open: bool, token: int) -> set[int]:
+    def _next_states(self, states: set[int], is_open: bool, token: int) -> set[int]:
         """Return the states after one more token."""
-        moved = {self.go_on[state][token] for state in states if token in self.go_on[state]}
-        moved.update(self.begin.get(token, ()))
+        next_states = {self.continuations[state][token] for state in states if token in self.continuations[state]}
+        next_states.update(self.begin.get(token, ()))
         if is_open:
-            moved.update(self.begin_open.get(token, ()))
-        return moved
+            next_states.update(self.begin_open.get(token, ()))
+        return next_states
 
-    def ends(self, tokens: Sequence[int]) -> list[int]:
+    def completing_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens that would complete the word after these."""
-        states = self.reached(tokens)
-        if states not in self._ends:
-            found = {token for token, reach in self.begin.items() if self.length in reach}
+        states = self.states_after(tokens)
+        if states not in self._completing:
+            completing = {token for token, reached in self.begin.items() if self.length in reached}
             if -1 in states:
-                found |= {token for token, reach in self.begin_open.items() if self.length in reach}
+                completing |= {token for token, reached in self.begin_open.items() if self.length in reached}
             for state in states:
                 if state >= 0:
-                    found |= {token for token, reach in self.go_on[state].items() if reach == self.length}
-            self._ends[states] = sorted(found)
-        return self._ends[states]
+                    completing |= {
+                        token for token, next_state in self.continuations[state].items() if next_state == self.length
+                    }
+            self._completing[states] = sorted(completing)
+        return self._completing[states]
 
 
 def exact_tokens(tokens: Sequence[int], joining: frozenset[int] = frozenset()) -> TokenAutomaton:
     """Return the automaton of a word with one segmentation, which may begin anywhere; its length is in tokens."""
-    go_on = tuple({token: place + 1} if place else {} for place, token in enumerate(tokens))
-    return TokenAutomaton(len(tokens), go_on, {tokens[0]: (1,)}, {}, frozenset(), joining)
+    continuations = tuple({token: index + 1} if index else {} for index, token in enumerate(tokens))
+    return TokenAutomaton(len(tokens), continuations, {tokens[0]: (1,)}, {}, frozenset(), joining)
 
 
 @dataclass(frozen=True)
@@ -151,19 +153,19 @@ class ExcludeWords:
 
     def bans(self, beams: BeamState) -> Bans:
         """Yield the tokens that would complete a word."""
-        for row, search, tokens in _live(beams):
+        for row, search, tokens in _live_hypotheses(beams):
             for word in self.words_N[search]:
-                yield row, word.ends([*self.prompts_N[search], *tokens])
+                yield row, word.completing_tokens([*self.prompts_N[search], *tokens])
 
 
-def _live(beams: BeamState) -> Iterator[tuple[int, int, list[int]]]:
+def _live_hypotheses(beams: BeamState) -> Iterator[tuple[int, int, list[int]]]:
     """Yield each row with a hypothesis, its search and its tokens."""
     tokens_RT, width = beams.tokens_RT, beams.totals_NW.shape[1]
     for row in beams.live_rows().tolist():
         yield row, int(beams.searches_N[row // width]), tokens_RT[row].tolist()
 
 
-def rules_of(
+def enabled_rules(
     settings: DecodingConfig,
     eos_id: int,
     words_N: Sequence[Sequence[TokenAutomaton]],

@@ -13,7 +13,7 @@ from clearhead.decoding.penalties import normalized_score
 
 Outcome = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
 """kept: continues. finished: wrote the end token. length: reached the limit. outside_beam: enough others are better.
-end_outside_beam: would end, but is not among the best `beam` of its step. stopped: would have continued, but the search
+end_outside_beam: end token, but not among the best `beam` of its step. stopped: would have continued, but the search
 for its sentence was over."""
 
 ROOT = -1
@@ -38,16 +38,18 @@ class Candidate:
     total: float
     """Log-probability of the hypothesis up to this token; candidates of a step are ranked by it."""
     score: float
-    """`total` divided by the length penalty, as if the hypothesis ended here."""
+    """`total` divided by the length penalty, as if the hypothesis ended searches_N."""
     outcome: Outcome
 
 
 class Observer(Protocol):
     """Receiver of the candidates."""
 
-    def see(self, candidate: Candidate, /) -> None:
-        """Receive one of the best 2 * beam + 1 candidates of a step of a search, best first; before them the tokens of
-        a prefix, as kept."""
+    def observe(self, candidate: Candidate, /) -> None:
+        """Receive one of the best 2 * beam + 1 candidates of a step of a search, best first.
+
+        The tokens of a prefix come first, with the outcome `kept`.
+        """
 
 
 class TreeRecorder:
@@ -58,47 +60,47 @@ class TreeRecorder:
     ) -> None:
         self.observer, self.settings, self.groups = observer, settings, groups
         self.num_nodes = [0] * num_sentences
-        self.nodes_NW = np.full((num_sentences * groups, width), ROOT)  # of every search, over or not
+        self.nodes_NW = np.full((num_sentences * groups, width), ROOT)  # of all searches, including finished ones
 
     def begin(self, beams: BeamState) -> None:
         """Report the prefix of each sentence: one path that all searches of the sentence continue."""
         for sentence in range(len(self.num_nodes)):
             first, total = sentence * self.groups, np.float32(0)
             steps = zip(beams.tokens_NWT[first, 0].tolist(), beams.log_probs_NWT[first, 0], strict=True)
-            for place, (token, log_prob) in enumerate(steps):
+            for position, (token, log_prob) in enumerate(steps):
                 total = total + log_prob
-                score = normalized_score(float(total), place + 1, self.settings)
-                parent = place - 1 if place else ROOT
-                self.observer.see(
-                    Candidate(sentence, place, parent, place, token, float(log_prob), float(total), score, "kept")
+                score = normalized_score(float(total), position + 1, self.settings)
+                parent = position - 1 if position else ROOT
+                self.observer.observe(
+                    Candidate(sentence, position, parent, position, token, float(log_prob), float(total), score, "kept")
                 )
             if beams.length:
                 self.nodes_NW[first : first + self.groups] = beams.length - 1
             self.num_nodes[sentence] = beams.length
 
-    def record(self, beams: BeamState, found: Candidates, decision: Decision, is_over_N: Bools) -> None:
+    def record(self, beams: BeamState, candidates: Candidates, decision: Decision, is_over_N: Bools) -> None:
         """Report one step."""
-        here = beams.searches_N
-        before_R = self.nodes_NW[here].reshape(-1)
+        searches_N = beams.searches_N
+        parents_R = self.nodes_NW[searches_N].reshape(-1)
         width = self.nodes_NW.shape[1]
-        for row, search in enumerate(here.tolist()):
+        for row, search in enumerate(searches_N.tolist()):
             sentence = search // self.groups
-            nodes = self.num_nodes[sentence] + np.arange(len(found.totals_NK[row]))
-            is_possible_K = found.totals_NK[row] > -np.inf
+            nodes = self.num_nodes[sentence] + np.arange(len(candidates.totals_NK[row]))
+            is_possible_K = candidates.totals_NK[row] > -np.inf
             for rank in np.flatnonzero(is_possible_K).tolist():
-                total = float(found.totals_NK[row, rank])
+                total = float(candidates.totals_NK[row, rank])
                 candidate = Candidate(
                     sentence=sentence,
                     node=int(nodes[rank]),
-                    parent=int(before_R[row * width + found.parents_NK[row, rank]]),
+                    parent=int(parents_R[row * width + candidates.parents_NK[row, rank]]),
                     position=beams.length,
-                    token=int(found.tokens_NK[row, rank]),
-                    log_prob=float(found.log_probs_NK[row, rank]),
+                    token=int(candidates.tokens_NK[row, rank]),
+                    log_prob=float(candidates.log_probs_NK[row, rank]),
                     total=total,
                     score=normalized_score(total, beams.length + 1, self.settings),
                     outcome=_outcome(decision, row, rank, bool(is_over_N[row])),
                 )
-                self.observer.see(candidate)
+                self.observer.observe(candidate)
             if is_possible_K.any():
                 self.nodes_NW[search] = nodes[decision.kept_NW[row]]
                 self.num_nodes[sentence] += len(nodes)

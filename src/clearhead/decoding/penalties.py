@@ -1,7 +1,7 @@
 """Length penalties: the divisor of a hypothesis's total log-probability, by its number of tokens.
 
-There is one table, in float32: each entry is computed in double precision and rounded once. Scores and stopping rules
-of every search, the native one included, read it.
+Penalties are one float32 table: each entry is computed in double precision and rounded once. The scores and stopping
+rules of every search, including the native one, use it.
 
 Coverage penalty (Wu et al., 2016, section 7): hypotheses that leave parts of the source unattended score less.
 
@@ -22,7 +22,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Bools, Floats, Ints, Sources
 from clearhead.errors import DecodingError
 
-_LARGEST = float(np.finfo(np.float32).max)
+_MAX_PENALTY = float(np.finfo(np.float32).max)
 
 
 def length_penalties(settings: DecodingConfig, max_length: int) -> Floats:
@@ -30,7 +30,7 @@ def length_penalties(settings: DecodingConfig, max_length: int) -> Floats:
 
     gnmt: ((5 + n) / 6) ** alpha (Wu et al., 2016); length: n ** alpha; none: 1. Entry 0 equals entry 1.
     """
-    return _table(settings.length_penalty_form, settings.length_penalty, max(1, max_length))[: max_length + 1]
+    return _penalty_table(settings.length_penalty_form, settings.length_penalty, max(1, max_length))[: max_length + 1]
 
 
 def length_penalty(length: int, settings: DecodingConfig) -> float:
@@ -52,7 +52,7 @@ def sum_log_probs(log_probs: list[float] | tuple[float, ...]) -> float:
 
 
 @lru_cache(maxsize=64)
-def _table(form: str, exponent: float, max_length: int) -> Floats:
+def _penalty_table(form: str, exponent: float, max_length: int) -> Floats:
     penalties = np.array([_penalty(form, exponent, max(1, length)) for length in range(max_length + 1)], np.float32)
     penalties.flags.writeable = False
     return penalties
@@ -62,10 +62,10 @@ def _penalty(form: str, exponent: float, length: int) -> float:
     if form == "none":
         return 1.0
     base = (5 + length) / 6 if form == "gnmt" else float(length)
-    return min(float(base**exponent), _LARGEST)
+    return min(float(base**exponent), _MAX_PENALTY)
 
 
-_LEAST = 1e-6  # attention, so that a position without any costs no infinite penalty
+_MIN_ATTENTION = 1e-6  # positions without attention get a finite penalty
 
 
 class Coverage:
@@ -76,36 +76,36 @@ class Coverage:
         is_image = isinstance(sources, np.ndarray) and sources.dtype.kind == "f"
         self.sources = None if is_image else [list(source) for source in sources]
         self.rows_per_sentence = rows_per_sentence
-        self.counts_RS: Bools | None = None
+        self.is_counted_RS: Bools | None = None
         self.received_RS: NDArray[np.float64] | None = None
 
     def add(self, cross_RHTS: Floats | None) -> Floats:
         """Add the attention of one step; return penalty_R for rows that end with the next token."""
         if cross_RHTS is None:
             raise DecodingError(
-                "decoding.coverage_penalty needs a model that attends to its source, and this one does not; set it to 0"
+                "decoding.coverage_penalty needs a model that attends to its source; set it to 0 for this one"
             )
         attention_RTS = sum(cross_RHTS[:, head].astype(np.float64) for head in range(cross_RHTS.shape[1]))
         attention_RTS = attention_RTS / cross_RHTS.shape[1]
-        for place in range(attention_RTS.shape[1]):
-            now_RS = attention_RTS[:, place]
-            self.received_RS = now_RS if self.received_RS is None else self.received_RS + now_RS
+        for index in range(attention_RTS.shape[1]):
+            step_RS = attention_RTS[:, index]
+            self.received_RS = step_RS if self.received_RS is None else self.received_RS + step_RS
         assert self.received_RS is not None
-        if self.counts_RS is None:
-            self.counts_RS = self._counted(*self.received_RS.shape)
-        logs_RS = np.log(self.received_RS.clip(_LEAST, 1.0)) * self.counts_RS
+        if self.is_counted_RS is None:
+            self.is_counted_RS = self._counted_positions(*self.received_RS.shape)
+        logs_RS = np.log(self.received_RS.clip(_MIN_ATTENTION, 1.0)) * self.is_counted_RS
         return (self.weight * np.cumsum(logs_RS, 1)[:, -1]).astype(np.float32)
 
-    def _counted(self, rows: int, length: int) -> Bools:
+    def _counted_positions(self, rows: int, length: int) -> Bools:
         """Return the source positions that count: all of an image, those before the end token of a text."""
         if self.sources is None:
             return np.ones((rows, length), np.bool_)
-        counts_MS = np.zeros((len(self.sources), length), np.bool_)
+        is_counted_MS = np.zeros((len(self.sources), length), np.bool_)
         for row, source in enumerate(self.sources):
-            counts_MS[row, : len(source)] = [token != self.eos_id for token in source]
-        return counts_MS.repeat(self.rows_per_sentence, 0)
+            is_counted_MS[row, : len(source)] = [token != self.eos_id for token in source]
+        return is_counted_MS.repeat(self.rows_per_sentence, 0)
 
     def reorder(self, rows_R: Ints) -> None:
         """Keep these rows in this order."""
-        assert self.received_RS is not None and self.counts_RS is not None, "rows move after a step"
-        self.received_RS, self.counts_RS = self.received_RS[rows_R], self.counts_RS[rows_R]
+        assert self.received_RS is not None and self.is_counted_RS is not None, "rows move after a step"
+        self.received_RS, self.is_counted_RS = self.received_RS[rows_R], self.is_counted_RS[rows_R]

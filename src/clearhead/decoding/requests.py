@@ -1,7 +1,4 @@
-"""Outputs of the search.
-
-Requests to an engine: sources, constraints on their outputs, and checks that they can be met.
-"""
+"""Requests to an engine with constraints on their outputs, checks that they can be met, and the outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +76,7 @@ class Constraints:
     prompt: tuple[int, ...] = ()
     """Tokens before the output, which rules take into account."""
     is_stopped: Callable[[Sequence[int]], bool] | None = None
-    """Whether an output of these tokens meets a stop condition."""
+    """Return whether an output of these tokens meets a stop condition."""
     first_sample: int = 0
     """Number of the first sample."""
     shortlist: AllowedTokens | None = None
@@ -110,7 +107,7 @@ class Request:
     name: str = field(default="", compare=False)
     """Name in error messages, such as `line 4`; by default its number among the requests."""
     cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
-    """Shared by the requests that are cancelled together, such as the sentences of a text."""
+    """Shared by requests that are cancelled together, such as the sentences of a text."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -123,12 +120,12 @@ class Request:
         return len(self.source) if self.image is None else self.image.num_patches
 
     @property
-    def asked(self) -> Constraints:
-        """Constraints, which may be empty."""
+    def constraints_or_empty(self) -> Constraints:
+        """Constraints, or empty ones."""
         return self.constraints or _UNCONSTRAINED
 
     def longest(self, settings: DecodingConfig, max_positions: int) -> int:
-        """Return the limit of the output, its end token included."""
+        """Return the largest number of tokens of the output, its end token included."""
         if self.limit is not None:
             return self.limit
         length = len(self.source) - 1 if self.image is None else self.image.num_patches
@@ -140,16 +137,16 @@ def check_request(number: int, request: Request, settings: DecodingConfig, max_p
     name, length = request.name or f"sentence {number}", len(request.source)
     if request.image is None and not 1 <= length <= max_positions:
         raise DecodingError(
-            f"{name} has {length} tokens, with its end token; expected 1 to {max_positions}, which is "
-            "what the model accepts. Split it into shorter ones."
+            f"{name} has {length} tokens with its end token; expected 1 to {max_positions}, the limit of the model. "
+            "Split it into shorter ones."
         )
     if request.image is None and not 0 <= min(request.source) <= max(request.source) < vocab_size:
         raise DecodingError(
             f"{name} has tokens {min(request.source)} to {max(request.source)}; expected 0 to "
             f"{vocab_size - 1}. It was not encoded by the tokenizer of this model."
         )
-    most = settings.beam_size if settings.method == "search" else request.n_best
-    if not 1 <= request.n_best <= most:
+    max_n_best = settings.beam_size if settings.method == "search" else request.n_best
+    if not 1 <= request.n_best <= max_n_best:
         raise DecodingError(
             f"{name} asks for {request.n_best} hypotheses; expected 1 to decoding.beam_size="
             f"{settings.beam_size}. Raise the beam size."
@@ -166,7 +163,9 @@ def _check_width(name: str, request: Request, settings: DecodingConfig) -> None:
         return
     if settings.beam_size > MAX_BEAM_SIZE:
         raise DecodingError(f"decoding.beam_size={settings.beam_size} is too large; expected 1 to {MAX_BEAM_SIZE:,}.")
-    size = request.asked.include.size
+    if request.constraints is None or not request.constraints.include.phrases:
+        return
+    size = request.constraints.include.num_tokens
     if settings.beam_size * (size + 1) > MAX_ROWS:
         raise DecodingError(
             f"{name} has words to include of {size} tokens, which takes {size + 1} beams of {settings.beam_size}; "
@@ -176,16 +175,16 @@ def _check_width(name: str, request: Request, settings: DecodingConfig) -> None:
 
 def _check_length(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
     """Raise DecodingError if the limit is too low for the constraints."""
-    limit, asked = request.longest(settings, max_positions), request.constraints
+    limit, constraints = request.longest(settings, max_positions), request.constraints
     if settings.min_length > limit:
-        by = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
+        reason = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
         raise DecodingError(
-            f"{name} may have an output of {limit} tokens{by}; "
+            f"{name} may have an output of {limit} tokens{reason}; "
             f"decoding.min_length={settings.min_length} cannot be met. Change one of them."
         )
-    if asked is None:
+    if constraints is None:
         return
-    needed = len(asked.prefix) + max(asked.include.needed(asked.prefix), 1)
+    needed = len(constraints.prefix) + max(constraints.include.needed(constraints.prefix), 1)
     if needed > limit:
         raise DecodingError(
             f"{name} may have an output of {limit} tokens, but its prefix and the words to include take "

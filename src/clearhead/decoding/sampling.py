@@ -36,17 +36,17 @@ class SamplingSelector:
         if self.settings.temperature:
             for row in beams.live_rows().tolist():
                 noise_RV[row] = gumbel(self.generators[int(beams.searches_N[row])], log_probs_RV.shape[1])
-        ranks_RV, margin_R = rank_samples(log_probs_RV.astype(np.float64), self.settings, noise_RV)
+        ranks_RV, margin_R = rank_tokens(log_probs_RV.astype(np.float64), self.settings, noise_RV)
         base_NW = np.where(beams.totals_NW > -np.inf, np.float32(0), np.float32(-np.inf))
-        found = best_candidates(log_probs_RV, beams.totals_NW, 3, ranks_RV.astype(np.float32), base_NW)
+        candidates = best_candidates(log_probs_RV, beams.totals_NW, 3, ranks_RV.astype(np.float32), base_NW)
         if margin_R is None:
-            return found
-        return replace(found, margin_N=np.nan_to_num(margin_R, nan=np.inf).astype(np.float32))
+            return candidates
+        return replace(candidates, margin_N=np.nan_to_num(margin_R, nan=np.inf).astype(np.float32))
 
 
 @dataclass(frozen=True)
 class FilteredTokens:
-    """Tokens that a filter keeps, and the distance of each token from changing sides."""
+    """Tokens that a filter keeps, and the change of log-probability after which each token would change sides."""
 
     kept_RV: Bools
     slack_RV: Doubles
@@ -101,18 +101,18 @@ def _softmax(logits_RV: Doubles) -> Doubles:
 
 def filters(settings: SamplingConfig) -> list[Callable[[Doubles], FilteredTokens]]:
     """Return the filters that are enabled, in their order."""
-    chosen: list[Callable[[Doubles], FilteredTokens]] = []
+    enabled: list[Callable[[Doubles], FilteredTokens]] = []
     if settings.top_k:
-        chosen.append(lambda logits_RV: top_k(logits_RV, settings.top_k))
+        enabled.append(lambda logits_RV: top_k(logits_RV, settings.top_k))
     if settings.top_p < 1:
-        chosen.append(lambda logits_RV: top_p(logits_RV, settings.top_p))
+        enabled.append(lambda logits_RV: top_p(logits_RV, settings.top_p))
     if settings.min_p:
-        chosen.append(lambda logits_RV: min_p(logits_RV, settings.min_p))
-    return chosen
+        enabled.append(lambda logits_RV: min_p(logits_RV, settings.min_p))
+    return enabled
 
 
-def rank_samples(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats) -> tuple[Doubles, Doubles | None]:
-    """Return ranks_RV, of which the highest is drawn, and margin_R: by how much filters could have changed that.
+def rank_tokens(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats) -> tuple[Doubles, Doubles | None]:
+    """Return ranks_RV, of which the highest is drawn, and margin_R, the distance to a different effect of the filters.
 
     Both are in units of log-probability, before temperature. Temperature 0 takes the most probable token.
     """
@@ -121,20 +121,20 @@ def rank_samples(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats)
         return logits_RV, None
     left_RV = logits_RV / temperature
     noisy_RV = left_RV + noise_RV
-    found: list[FilteredTokens] = []
+    filtered: list[FilteredTokens] = []
     with np.errstate(invalid="ignore"):  # -inf minus -inf, of tokens that are filtered out already
         for each in filters(settings):
-            was_out_RV, filtered = left_RV == -np.inf, each(left_RV)
-            left_RV = np.where(filtered.kept_RV, left_RV, -np.inf)
-            found.append(FilteredTokens(filtered.kept_RV | was_out_RV, np.where(was_out_RV, np.inf, filtered.slack_RV)))
+            was_out_RV, tokens = left_RV == -np.inf, each(left_RV)
+            left_RV = np.where(tokens.kept_RV, left_RV, -np.inf)
+            filtered.append(FilteredTokens(tokens.kept_RV | was_out_RV, np.where(was_out_RV, np.inf, tokens.slack_RV)))
     ranks_RV = left_RV + noise_RV
-    if not found:
+    if not filtered:
         return ranks_RV * temperature, None
     drawn_R1 = ranks_RV.argmax(-1, keepdims=True)
     best_R1 = np.take_along_axis(ranks_RV, drawn_R1, -1)
     margins = []
-    for one in found:
-        # A token that was left out would have to come in, and to win.
+    for one in filtered:
+        # A token that was filtered out would have to pass the filter and to win.
         rivals_RV = np.where(one.kept_RV, np.inf, np.maximum(one.slack_RV, best_R1 - noisy_RV))
         margins += [rivals_RV.min(-1), np.take_along_axis(one.slack_RV, drawn_R1, -1)[..., 0]]
     return ranks_RV * temperature, np.stack(margins).min(0) * temperature

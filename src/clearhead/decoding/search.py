@@ -15,7 +15,7 @@ same tokens, log-probabilities, scores, order and finish reasons, bit for bit.
    while fewer than `min_length` tokens are generated, and log-probabilities of -inf. They are ordered by total
    (descending), hypothesis (ascending, in the order of the beam), token id (ascending). The first step has one
    hypothesis. With W = 1 they are ordered by the log-probability of the token instead of the total, so that the output
-   does not depend on totals, and the core can leave out the softmax where nobody needs scores.
+   does not depend on totals, and the core can skip the softmax if scores are not needed.
 4. Let W be the beam size, L the limit of the sentence (in tokens, the end token included) and n the number of tokens
    after this step. In the order of the candidates: of the first W, those with the end token finish (`end`); if n = L,
    all of the first W finish (`end` or `length`). The first W candidates without the end token, which may be beyond the
@@ -51,7 +51,7 @@ from clearhead.decoding.candidates import BestCandidates, Candidates, DiverseCan
 from clearhead.decoding.finished_hypotheses import FinishedHypotheses
 from clearhead.decoding.generator import Bools, Floats, Ints, Step
 from clearhead.decoding.grid_beam_search import BankCandidates
-from clearhead.decoding.logits_rules import apply_rules, rules_of
+from clearhead.decoding.logits_rules import apply_rules, enabled_rules
 from clearhead.decoding.observer import TreeRecorder
 from clearhead.decoding.penalties import Coverage
 from clearhead.decoding.requests import Hypothesis, SearchResult
@@ -69,11 +69,11 @@ def search(batch: SearchBatch) -> list[list[Hypothesis]]:
 
 def run_search(batch: SearchBatch, stop: Event | None = None) -> list[SearchResult]:
     """Return the hypotheses of each sentence with the margin of its decisions, incomplete after `stop` is set."""
-    searching = BeamSearch(batch)
-    for _ in searching.steps():
+    search_run = BeamSearch(batch)
+    for _ in search_run.steps():
         if stop is not None and stop.is_set():
             break
-    return searching.finished.results(batch.n_best)
+    return search_run.finished.results(batch.n_best)
 
 
 def stream_search(batch: SearchBatch) -> Generator[tuple[int, ...], None, SearchResult]:
@@ -82,16 +82,16 @@ def stream_search(batch: SearchBatch) -> Generator[tuple[int, ...], None, Search
     A token is certain when all finished and unfinished hypotheses agree on it: in greedy search and in sampling at
     once, with a wide beam perhaps only at the end.
     """
-    searching, shown = BeamSearch(batch), 0
-    for beams in searching.steps():
+    search_run, num_shown = BeamSearch(batch), 0
+    for beams in search_run.steps():
         tokens_RT = beams.tokens_RT
         rows = [tuple(tokens_RT[row].tolist()) for row in beams.live_rows().tolist()]
-        rows += [one.tokens for each in searching.finished.finished for one in each]
+        rows += [one.tokens for hypotheses in search_run.finished.finished for one in hypotheses]
         certain = _common_prefix(rows)
-        if len(certain) > shown:
-            shown = len(certain)
+        if len(certain) > num_shown:
+            num_shown = len(certain)
             yield certain
-    [result] = searching.finished.results(batch.n_best)
+    [result] = search_run.finished.results(batch.n_best)
     return result
 
 
@@ -99,11 +99,11 @@ class BeamSearch:
     """Search for one batch."""
 
     def __init__(self, batch: SearchBatch) -> None:
-        self.batch, self.asked, self.layout = batch, batch.asked, batch.layout
+        self.batch, self.constraints_M, self.layout = batch, batch.constraints_M, batch.layout
         settings, layout = batch.settings, batch.layout
-        asked_N = [each for each in self.asked for _ in range(layout.groups)]
-        self.rules = rules_of(
-            settings, batch.eos_id, [each.exclude for each in asked_N], [each.prompt for each in asked_N]
+        constraints_N = [each for each in self.constraints_M for _ in range(layout.groups)]
+        self.rules = enabled_rules(
+            settings, batch.eos_id, [each.exclude for each in constraints_N], [each.prompt for each in constraints_N]
         )
         self.selector = self._selector()
         self.coverage, change = None, 0.0
@@ -126,33 +126,33 @@ class BeamSearch:
         if self.layout.grouping == "diverse":
             return DiverseCandidates(groups, batch.settings.diversity_penalty, batch.eos_id)
         if self.layout.grouping == "banks":
-            return BankCandidates([each.include for each in self.asked], batch.limits, batch.eos_id)
+            return BankCandidates([each.include for each in self.constraints_M], batch.limits, batch.eos_id)
         sampling, generators = batch.settings.sampling, []
-        for source, asked in zip(batch.sources, self.asked, strict=True):
-            numbers = range(asked.first_sample, asked.first_sample + groups)
+        for source, constraints in zip(batch.sources, self.constraints_M, strict=True):
+            numbers = range(constraints.first_sample, constraints.first_sample + groups)
             generators += [sample_rng(sampling.seed, number, source) for number in numbers]
         return SamplingSelector(sampling, generators)
 
     def steps(self) -> Iterator[BeamState]:
         """Run the search, and yield the unfinished hypotheses after every step but the last."""
         generator, layout, coverage = self.batch.generator, self.layout, self.coverage
-        if self.batch.is_cancelled(np.arange(len(self.asked))).all():
+        if self.batch.is_cancelled(np.arange(len(self.constraints_M))).all():
             return
-        rows = 1 if coverage is None else layout.rows  # at first, when all rows of a sentence are equal
+        rows = 1 if coverage is None else layout.rows  # of the first step, in which all rows of a sentence are equal
         first_RT, state = generator.start(generator.encode(self.batch.sources), rows)
         self._prepare(first_RT)
         if self.shortlist is not None:
             state = generator.restrict(state, self.shortlist.tokens_U, self.shortlist.allowed_MU)
         tokens_RT, beams = self._with_prefix(first_RT, rows), None
         while True:
-            all_positions = beams is None and bool(self.asked[0].prefix)
+            all_positions = beams is None and bool(self.constraints_M[0].prefix)
             step = generator.step(tokens_RT, state, coverage is not None, all_positions, self._num_best(all_positions))
             log_probs_RV, state = step.log_probs_RTV[:, -1], step.state
             if beams is None:
                 beams = self._start(step.log_probs_RTV[::rows, first_RT.shape[1] - 1 : -1])
                 if rows < layout.rows:
-                    log_probs_RV, step = log_probs_RV.repeat(layout.rows, 0), _repeated(step, layout.rows)
-                    state = generator.repeat(state, layout.rows)
+                    log_probs_RV, step = log_probs_RV.repeat(layout.rows, 0), _repeat_tokens(step, layout.rows)
+                    state = generator.reorder(state, np.arange(len(tokens_RT)).repeat(layout.rows))
             beams, rows_NW = self._advance(log_probs_RV, step, beams)
             if rows_NW is None:
                 return
@@ -173,27 +173,29 @@ class BeamSearch:
 
     def _with_prefix(self, first_RT: Ints, rows: int) -> Ints:
         """Return the first tokens of every row, followed by the prefix of its sentence."""
-        if not self.asked[0].prefix:
+        if not self.constraints_M[0].prefix:
             return first_RT
-        prefix_MP = np.array([each.prefix for each in self.asked], np.int64)
+        prefix_MP = np.array([each.prefix for each in self.constraints_M], np.int64)
         return np.concatenate((first_RT, prefix_MP.repeat(rows, 0)), 1)
 
     def _num_best(self, all_positions: bool) -> int | None:
-        """Return how many tokens of each row plain beam search needs; None: all."""
+        """Return the number of best tokens per row that plain beam search needs; None: all."""
         is_plain = not (self.rules or self.shortlist or all_positions) and self.layout.grouping == "single"
         return 2 * self.layout.width + 1 + len(self.suppressed) if is_plain else None
 
     def _start(self, log_probs_MPV: Floats) -> BeamState:
         """Return one hypothesis per search, the prefix; with banks only in the bank that the prefix belongs to."""
         groups, width = self.layout.groups, self.layout.width
-        prefix_MP = np.array([each.prefix for each in self.asked], dtype=np.int64).reshape(len(self.asked), -1)
+        prefix_MP = np.array([each.prefix for each in self.constraints_M], dtype=np.int64).reshape(
+            len(self.constraints_M), -1
+        )
         log_probs_MP = np.zeros(prefix_MP.shape, np.float32)
         if prefix_MP.size:
             columns_MP = prefix_MP if self.shortlist is None else self.shortlist.columns(prefix_MP)
             log_probs_MP = np.take_along_axis(log_probs_MPV, columns_MP[:, :, None], 2)[:, :, 0]
         is_live_N: Bools = np.ones(len(prefix_MP) * groups, dtype=np.bool_)
         if self.layout.grouping == "banks":
-            banks_M1 = np.array([each.include.bank(each.prefix) for each in self.asked])[:, None]
+            banks_M1 = np.array([each.include.bank(each.prefix) for each in self.constraints_M])[:, None]
             is_live_N = (np.arange(groups) == banks_M1).reshape(-1)
         beams = BeamState.start(prefix_MP.repeat(groups, 0), log_probs_MP.repeat(groups, 0), width, is_live_N)
         if self.recorder is not None:
@@ -201,19 +203,21 @@ class BeamSearch:
         return beams
 
     def _advance(self, log_probs_RV: Floats, step: Step, beams: BeamState) -> tuple[BeamState, Ints | None]:
-        """Decide about the candidates of one step; return the next beams and rows_NW that they continue, None at the
-        end."""
+        """Decide about the candidates of one step; return the next beams and the rows_NW that they continue, or None at
+        the end."""
         batch, layout = self.batch, self.layout
-        found = self._candidates(log_probs_RV, step.tokens_RK, beams)
-        decision = decide(found, batch.eos_id, self.finished.is_last(beams), layout.width, self._stops(beams, found))
+        candidates = self._candidates(log_probs_RV, step.tokens_RK, beams)
+        decision = decide(
+            candidates, batch.eos_id, self.finished.is_last(beams), layout.width, self._stops(beams, candidates)
+        )
         bonus_R = None if self.coverage is None else self.coverage.add(step.cross_RHTS)
-        is_over_N = self.finished.record(beams, found, decision, log_probs_RV, bonus_R)
+        is_over_N = self.finished.record(beams, candidates, decision, log_probs_RV, bonus_R)
         is_over_N |= batch.is_cancelled(beams.searches_N // layout.groups)
         if self.recorder is not None:
-            self.recorder.record(beams, found, decision, is_over_N)
+            self.recorder.record(beams, candidates, decision, is_over_N)
         if is_over_N.all():
             return beams, None
-        beams, rows_NW = beams.advance(found, decision, is_over_N)
+        beams, rows_NW = beams.advance(candidates, decision, is_over_N)
         stays_N = self._stays(is_over_N)
         if layout.width > 1 or stays_N.mean() < 1 - _IDLE_SHARE:
             beams, rows_NW = beams.keep(stays_N), rows_NW[stays_N]
@@ -223,8 +227,8 @@ class BeamSearch:
         """Apply the rules and select candidates."""
         if tokens_RK is not None:
             log_probs_RV[np.isin(tokens_RK, self.suppressed)] = -np.inf
-            found = self.selector.select(log_probs_RV, beams)
-            return _with_ids(found, tokens_RK)
+            candidates = self.selector.select(log_probs_RV, beams)
+            return _with_token_ids(candidates, tokens_RK)
         if self.shortlist is not None:
             if not self.rules and self.layout.grouping == "single":
                 return self.shortlist.with_ids(self.selector.select(log_probs_RV, beams))
@@ -235,46 +239,46 @@ class BeamSearch:
             apply_rules(log_probs_RV, self.rules, beams)
         return self.selector.select(log_probs_RV, beams)
 
-    def _stops(self, beams: BeamState, found: Candidates) -> Bools | None:
-        """Return is_stop_NK, the candidates that meet a stop condition, if there are conditions."""
-        if all(each.is_stopped is None for each in self.asked):
+    def _stops(self, beams: BeamState, candidates: Candidates) -> Bools | None:
+        """Return is_stop_NK, the candidates that meet a stop condition, or None without conditions."""
+        if all(each.is_stopped is None for each in self.constraints_M):
             return None
-        is_stop_NK: Bools = np.zeros(found.tokens_NK.shape, dtype=np.bool_)
-        for row, rank in np.argwhere(found.totals_NK > -np.inf).tolist():
-            is_stopped = self.asked[int(beams.searches_N[row]) // self.layout.groups].is_stopped
-            tokens_T = beams.tokens_RT[row * self.layout.width + found.parents_NK[row, rank]]
+        is_stop_NK: Bools = np.zeros(candidates.tokens_NK.shape, dtype=np.bool_)
+        for row, rank in np.argwhere(candidates.totals_NK > -np.inf).tolist():
+            is_stopped = self.constraints_M[int(beams.searches_N[row]) // self.layout.groups].is_stopped
+            tokens_T = beams.tokens_RT[row * self.layout.width + candidates.parents_NK[row, rank]]
             is_stop_NK[row, rank] = is_stopped is not None and is_stopped(
-                [*tokens_T.tolist(), int(found.tokens_NK[row, rank])]
+                [*tokens_T.tolist(), int(candidates.tokens_NK[row, rank])]
             )
         return is_stop_NK
 
     def _stays(self, is_over_N: Bools) -> Bools:
-        """Return which searches stay in the batch: they leave when all of their sentence are over."""
+        """Return which searches stay in the batch; those of a sentence leave when all of them are over."""
         if self.layout.groups == 1:
             return ~is_over_N
         return (~is_over_N).reshape(-1, self.layout.groups).any(1).repeat(self.layout.groups)
 
 
-def _repeated(step: Step, width: int) -> Step:
-    """Return a step with `width` copies of the ids of each row."""
+def _repeat_tokens(step: Step, width: int) -> Step:
+    """Return a step with `width` copies of the token ids of each row."""
     return step if step.tokens_RK is None else replace(step, tokens_RK=step.tokens_RK.repeat(width, 0))
 
 
-def _with_ids(found: Candidates, tokens_RK: Ints) -> Candidates:
+def _with_token_ids(candidates: Candidates, tokens_RK: Ints) -> Candidates:
     """Return candidates with token ids instead of the columns of their rows."""
-    num_searches = len(found.tokens_NK)
-    rows_NK = np.arange(num_searches)[:, None] * (len(tokens_RK) // num_searches) + found.parents_NK
-    return replace(found, tokens_NK=tokens_RK[rows_NK, found.tokens_NK])
+    num_searches = len(candidates.tokens_NK)
+    rows_NK = np.arange(num_searches)[:, None] * (len(tokens_RK) // num_searches) + candidates.parents_NK
+    return replace(candidates, tokens_NK=tokens_RK[rows_NK, candidates.tokens_NK])
 
 
 def _is_identity(rows_NW: Ints, num_rows: int) -> bool:
-    """Return whether all rows stay where they are."""
+    """Return whether the rows are all rows in their order."""
     return rows_NW.size == num_rows and bool((rows_NW.reshape(-1) == np.arange(num_rows)).all())
 
 
 def _common_prefix(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the tokens that all rows begin with; none if there are no rows."""
+    """Return the common prefix of all rows; empty if there are no rows."""
     if not rows:
         return ()
-    same = (len({*column}) == 1 for column in zip(*rows, strict=False))
-    return rows[0][: next((place for place, is_same in enumerate(same) if not is_same), min(map(len, rows)))]
+    is_equal = (len({*column}) == 1 for column in zip(*rows, strict=False))
+    return rows[0][: next((length for length, equal in enumerate(is_equal) if not equal), min(map(len, rows)))]

@@ -29,7 +29,7 @@ class BeamLayout:
 
     @classmethod
     def of(cls, settings: DecodingConfig, n_best: int, required_tokens: int) -> "BeamLayout":
-        """Return the layout for these settings and that many tokens of phrases to include."""
+        """Return the layout for these settings; `required_tokens`: number of tokens of phrases to include."""
         if settings.method == "sample":
             return cls(n_best, 1, "samples")
         if required_tokens:
@@ -66,14 +66,14 @@ class BatchShortlist:
         log_probs_RV[:, self.tokens_U] = log_probs_RU
         return log_probs_RV
 
-    def with_ids(self, found: Candidates) -> Candidates:
+    def with_ids(self, candidates: Candidates) -> Candidates:
         """Return candidates with token ids instead of columns."""
-        return replace(found, tokens_NK=self.tokens_U[found.tokens_NK])
+        return replace(candidates, tokens_NK=self.tokens_U[candidates.tokens_NK])
 
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """Sentences that are searched together; all have prefixes of one length and as many tokens of phrases."""
+    """Sentences that are searched together; all have prefixes of one length and equally many tokens of phrases."""
 
     generator: Generator
     sources: Sources
@@ -94,19 +94,19 @@ class SearchBatch:
     def __post_init__(self) -> None:
         if self.n_best > self.settings.beam_size and self.settings.method == "search":
             raise DecodingError(
-                f"expected n_best of at most decoding.beam_size={self.settings.beam_size}, not {self.n_best}; "
+                f"expected n_best of at most decoding.beam_size={self.settings.beam_size}, found {self.n_best}; "
                 "raise the beam size."
             )
 
     @cached_property
-    def asked(self) -> Sequence[Constraints]:
+    def constraints_M(self) -> Sequence[Constraints]:
         """Constraints of each sentence, which may be empty."""
         return self.constraints or [Constraints()] * len(self.limits)
 
     @cached_property
     def layout(self) -> BeamLayout:
         """Layout of each sentence."""
-        return BeamLayout.of(self.settings, self.n_best, self.asked[0].include.size)
+        return BeamLayout.of(self.settings, self.n_best, self.constraints_M[0].include.num_tokens)
 
     def is_cancelled(self, sentences_N: Ints) -> Bools:
         """Return which of these sentences are cancelled."""
@@ -124,8 +124,8 @@ class SearchBatch:
 
     def shortlist(self, suppressed: set[int]) -> BatchShortlist | None:
         """Return the shortlists, if the sentences have them."""
-        shortlist = self.asked[0].shortlist
+        shortlist = self.constraints_M[0].shortlist
         if shortlist is None:
             return None
-        lists_M = [sorted((each.allowed_tokens | {self.eos_id}) - suppressed) for each in self.asked]
+        lists_M = [sorted((each.allowed_tokens | {self.eos_id}) - suppressed) for each in self.constraints_M]
         return BatchShortlist(lists_M, shortlist.vocab_size)

@@ -17,26 +17,26 @@ Floats = NDArray[np.float32]
 
 
 class NoOutputError(DecodingError):
-    """The model's outputs are not finite, so there is no best hypothesis."""
+    """The model's outputs are not finite, so that no hypothesis is the best."""
 
     def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
-        """`answers`: the hypotheses found; the first request without any that is not cancelled is named."""
+        """`answers`: hypotheses of each request; the message names the first one without any that is not cancelled."""
         self.answers = answers
-        without = [number for number, answer in enumerate(answers) if not answer]
-        number = min(without, key=lambda number: requests[number].is_cancelled)
+        failed = [number for number, answer in enumerate(answers) if not answer]
+        number = min(failed, key=lambda number: requests[number].is_cancelled)
         name = requests[number].name or f"sentence {number + 1}"
         super().__init__(
-            f"{name}: the model gives no finite probabilities, as one does whose training diverged; "
-            "train it anew with a lower training.learning_rate"
+            f"{name}: the model returns no finite probabilities, probably because its training diverged; "
+            "train it again with a lower training.learning_rate"
         )
 
 
 def check_answers(requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
     """Return the hypotheses of each request, none if it is cancelled; raise NoOutputError if another has none."""
-    is_cancelled = [request.is_cancelled for request in requests]
-    if not all(answer or gone for answer, gone in zip(answers, is_cancelled, strict=True)):
+    are_cancelled = [request.is_cancelled for request in requests]
+    if not all(answer or is_cancelled for answer, is_cancelled in zip(answers, are_cancelled, strict=True)):
         raise NoOutputError(requests, answers)
-    return [[] if gone else answer for answer, gone in zip(answers, is_cancelled, strict=True)]
+    return [[] if is_cancelled else answer for answer, is_cancelled in zip(answers, are_cancelled, strict=True)]
 
 
 class Engine(Protocol):
@@ -49,7 +49,7 @@ class Engine(Protocol):
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled.
 
-        Raises NoOutputError if a model gives no finite probabilities.
+        Raises NoOutputError if the model returns no finite probabilities.
         """
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:

@@ -1,4 +1,4 @@
-"""The weights of one model, and the torch network that is built from them on first use."""
+"""Weights of one model, and the native model and torch network that are built from them on first use."""
 
 import threading
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class ModelWeights:
         self, config: ModelConfig, bundle: Bundle | None = None, read: Callable[[], Bundle] | None = None,
         network: Any = None,
     ) -> None:  # fmt: skip
-        """`read`: reads the bundle again. `network`: used instead of a bundle; torch is then the only engine."""
+        """`read`: reads the bundle again. `network`: replaces a bundle; torch is then the only engine."""
         self.config = config
         self.num_parameters = _count_parameters(bundle, network)
         self.is_changed = network is not None
@@ -33,28 +33,28 @@ class ModelWeights:
         self._lock = threading.Lock()
 
     @property
-    def network(self) -> Any:
+    def torch_network(self) -> Any:
         """The torch network, in evaluation mode. Raises MissingPackageError if torch is not installed."""
         require_package("torch", "the torch engine")
         with self._lock:
             if self._network is None:
-                self._network = _build(self.config, self._take())
+                self._network = _build(self.config, self._take_bundle())
             return self._network
 
-    def native(self, compute_type: ComputeType = "float32") -> NativeModel:
+    def native_model(self, compute_type: ComputeType = "float32") -> NativeModel:
         """Return the model prepared for the native engine. Raises BundleError if it cannot run there."""
         with self._lock:
             if compute_type not in self._native:
-                self._native[compute_type] = prepare(self.config, self._take().weights, compute_type)
+                self._native[compute_type] = prepare(self.config, self._take_bundle().weights, compute_type)
             return self._native[compute_type]
 
-    def _take(self) -> Bundle:
-        """Return the bundle and release it here."""
-        found, self._bundle = self._bundle, None
-        if found is None:
+    def _take_bundle(self) -> Bundle:
+        """Return the bundle and drop the reference to it."""
+        bundle, self._bundle = self._bundle, None
+        if bundle is None:
             assert self._read is not None
-            found = self._read()
-        return found
+            bundle = self._read()
+        return bundle
 
 
 def _build(config: ModelConfig, bundle: Bundle) -> Any:
@@ -65,7 +65,7 @@ def _build(config: ModelConfig, bundle: Bundle) -> Any:
     from clearhead.model.registry import build_model
 
     set_torch_threads()
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn; the caller's random state stays as it is
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn; the caller's random state does not change
         network = build_model(config)
     restore(network, bundle.tensors())
     return network.eval()

@@ -1,8 +1,8 @@
-"""The native engine: requests answered by the C++ core, without torch.
+"""The native engine: requests are answered by the C++ core, without torch.
 
 Greedy and beam search run inside the core. Everything else (sampling, prefixes, lexical constraints, n-gram blocking,
 diverse groups, coverage, stop conditions, contexts that slide) runs in the search of `decoding` over the core's steps.
-Both find the same outputs, and every request gets the same bits in any batch and on any number of threads.
+Both find the same outputs, and a request gets the same bits in any batch and with any number of threads.
 """
 
 from collections.abc import Generator, Sequence
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.generator import Generator as Generating
+from clearhead.decoding.generator import Generator as TokenGenerator
+from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.penalties import length_penalties
 from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.threads import run_in_threads
@@ -26,7 +26,8 @@ from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel
 
 Floats = NDArray[np.float32]
 
-BATCH_ROWS = 96  # of a search outside of the core
+BATCH_ROWS = 96
+"""Rows of a batch that is searched outside of the core."""
 
 
 class NativeEngine:
@@ -60,10 +61,10 @@ class NativeEngine:
         answers: list[list[Hypothesis]] = [[] for _ in requests]
         in_core = [index for index, request in enumerate(requests) if self.runs_in_core(request, settings)]
         for has_shortlist in (False, True):
-            some = [index for index in in_core if (requests[index].asked.shortlist is not None) == has_shortlist]
-            found = self._search_in_core([requests[index] for index in some], settings)
-            for index, each in zip(some, found, strict=True):
-                answers[index] = [_hypothesis(one) for one in each or []][: requests[index].n_best]
+            batch = [index for index in in_core if _has_shortlist(requests[index]) == has_shortlist]
+            results = self._search_in_core([requests[index] for index in batch], settings)
+            for index, hypotheses in zip(batch, results, strict=True):
+                answers[index] = [_hypothesis(one) for one in hypotheses or []][: requests[index].n_best]
         others = sorted({*range(len(requests))} - {*in_core})
         for index, result in zip(others, self._search_in_python([requests[i] for i in others], settings), strict=True):
             answers[index] = result.hypotheses[: requests[index].n_best]
@@ -71,12 +72,17 @@ class NativeEngine:
 
     def runs_in_core(self, request: Request, settings: DecodingConfig) -> bool:
         """Return whether the core's own search supports the request."""
-        asked = request.asked
+        constraints = request.constraints
         if settings.method != "search" or settings.beam_groups > 1:
             return False
         if settings.coverage_penalty or settings.no_repeat_ngram_size:
             return False
-        if asked.prefix or asked.include.size or asked.exclude or asked.is_stopped is not None:
+        if constraints is not None and (
+            constraints.prefix
+            or constraints.include.phrases
+            or constraints.exclude
+            or constraints.is_stopped is not None
+        ):
             return False
         return not self.is_prompted or self._last_position(request, settings) < self.max_positions
 
@@ -93,9 +99,9 @@ class NativeEngine:
         suppressed = {*self.suppressed_tokens, config.pad_id} - {config.eos_id}
         limits = [request.longest(settings, self.max_positions) for request in requests]
         lists = None
-        if requests[0].asked.shortlist is not None:
+        if _has_shortlist(requests[0]):
             lists = [self._allowed(request, suppressed) for request in requests]
-        asked = CoreSearch(
+        core_settings = CoreSearch(
             length_penalties(settings, max(limits)),
             end_id=config.eos_id,
             start_id=config.decoder_start_id,
@@ -108,11 +114,11 @@ class NativeEngine:
             want_scores=self.token_log_probs,
         )
         cancellations = [request.cancellation for request in requests]
-        return self.model.search([request.source for request in requests], limits, asked, lists, cancellations)
+        return self.model.search([request.source for request in requests], limits, core_settings, lists, cancellations)
 
     def _allowed(self, request: Request, suppressed: set[int]) -> NDArray[np.int32]:
         """Return the shortlist of a request that runs in the core, ascending, with the end token."""
-        shortlist = request.asked.shortlist
+        shortlist = request.constraints_or_empty.shortlist
         assert shortlist is not None
         tokens = np.array((*shortlist.tokens, self.model.config.eos_id), dtype=np.int32)
         return np.unique(tokens[~np.isin(tokens, [*suppressed])])
@@ -126,10 +132,9 @@ class NativeEngine:
         def run(batch: list[int], stop: Event) -> list[SearchResult]:
             return run_search(self._search_batch([requests[index] for index in batch], settings), stop)
 
-        found = run_in_threads(run, batches, self.threads)
         results: dict[int, SearchResult] = {}
-        for batch, some in zip(batches, found, strict=True):
-            results.update(zip(batch, some, strict=True))
+        for batch, batch_results in zip(batches, run_in_threads(run, batches, self.threads), strict=True):
+            results.update(zip(batch, batch_results, strict=True))
         return [results[index] for index in range(len(requests))]
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
@@ -137,7 +142,8 @@ class NativeEngine:
         keys = [(_shape(request, self.is_prompted), len(request.source)) for request in requests]
         batches: list[list[int]] = []
         for index in sorted(range(len(requests)), key=lambda index: keys[index]):
-            rows = BeamLayout.of(settings, requests[index].n_best, requests[index].asked.include.size).rows
+            required_tokens = requests[index].constraints_or_empty.include.num_tokens
+            rows = BeamLayout.of(settings, requests[index].n_best, required_tokens).rows
             is_full = batches and (len(batches[-1]) + 1) * rows > BATCH_ROWS
             if not batches or is_full or keys[batches[-1][0]][0] != keys[index][0]:
                 batches.append([])
@@ -145,7 +151,7 @@ class NativeEngine:
         return batches
 
     def _search_batch(self, requests: Sequence[Request], settings: DecodingConfig) -> SearchBatch:
-        generator: Generating = NativeGenerator(self.model)
+        generator: TokenGenerator = NativeGenerator(self.model)
         if self.is_prompted:
             generator = SlidingWindow(generator, self.max_positions)
         config = self.model.config
@@ -157,7 +163,7 @@ class NativeEngine:
             config.eos_id,
             config.pad_id,
             max(request.n_best for request in requests),
-            constraints=[request.asked for request in requests],
+            constraints=[request.constraints_or_empty for request in requests],
             suppressed_tokens=self.suppressed_tokens,
             cancellations=[request.cancellation for request in requests],
         )
@@ -226,10 +232,14 @@ class NativeEncoderEngine:
 
 def _shape(request: Request, is_prompted: bool) -> tuple[int, int, int, bool]:
     """Return the properties that the requests of a batch share; prompts are not padded."""
-    asked, length = request.asked, len(request.source) if is_prompted else 0
-    return len(asked.prefix), asked.include.size, length, asked.shortlist is not None
+    constraints, length = request.constraints_or_empty, len(request.source) if is_prompted else 0
+    return len(constraints.prefix), constraints.include.num_tokens, length, constraints.shortlist is not None
 
 
-def _hypothesis(found: CoreHypothesis) -> Hypothesis:
-    log_probs = tuple(found.token_log_probs)
-    return Hypothesis(tuple(found.tokens), found.score, found.total, log_probs, found.finish_reason)
+def _has_shortlist(request: Request) -> bool:
+    return request.constraints is not None and request.constraints.shortlist is not None
+
+
+def _hypothesis(result: CoreHypothesis) -> Hypothesis:
+    log_probs = tuple(result.token_log_probs)
+    return Hypothesis(tuple(result.tokens), result.score, result.total, log_probs, result.finish_reason)

@@ -52,11 +52,11 @@ class NativeGenerator:
     ) -> Step:
         """Append tokens to every row and return the log-probabilities of the next token."""
         layer = self.model.config.num_decoder_layers - 1 if want_attention and not self.is_prompted else None
-        found = self.model.step(tokens_RT, state.inner, layer, all_positions)
-        log_probs_RTV = found.log_probs if all_positions else found.log_probs[:, None]
-        return Step(self._scattered(log_probs_RTV, state), state, found.cross_RHTS)
+        step = self.model.step(tokens_RT, state.inner, layer, all_positions)
+        log_probs_RTV = step.log_probs if all_positions else step.log_probs[:, None]
+        return Step(self._scatter(log_probs_RTV, state), state, step.cross_RHTS)
 
-    def _scattered(self, log_probs_RTC: Floats, state: RestrictedState) -> Floats:
+    def _scatter(self, log_probs_RTC: Floats, state: RestrictedState) -> Floats:
         """Return log_probs_RTU with -inf for tokens on no list of the row's sentence."""
         if not state.columns_R:
             return log_probs_RTC
@@ -65,10 +65,6 @@ class NativeGenerator:
         for row, columns in enumerate(state.columns_R):
             log_probs_RTU[row][:, columns] = log_probs_RTC[row, :, : len(columns)]
         return log_probs_RTU
-
-    def repeat(self, state: RestrictedState, width: int) -> RestrictedState:
-        """Return the state with `width` copies of the one row of each sentence."""
-        return self.reorder(state, np.arange(len(state.inner.source_lengths_R)).repeat(width))
 
     def reorder(self, state: RestrictedState, rows_R: Ints) -> RestrictedState:
         """Return the state with these rows in this order."""

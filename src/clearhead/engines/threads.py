@@ -13,13 +13,13 @@ R = TypeVar("R")
 MAX_PER_CORE = 4
 """More threads than this per core are not started: they would wait for each other, and systems have limits."""
 
-_chosen = 0
+_num_threads = 0
 
 
 def set_num_threads(threads: int) -> None:
     """Set the number of threads of all engines; 0: all cores."""
-    global _chosen
-    _chosen = threads
+    global _num_threads
+    _num_threads = threads
     if sys.modules.get("torch") is not None:
         set_torch_threads()
 
@@ -29,18 +29,18 @@ def num_threads() -> int:
 
     At most MAX_PER_CORE per core of this machine.
     """
-    most = MAX_PER_CORE * (os.cpu_count() or 1)
-    if _chosen:
-        return min(_chosen, most)
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isascii() and given.isdecimal() and int(given[:9]):
-        return min(int(given[:9]), most)
+    limit = MAX_PER_CORE * (os.cpu_count() or 1)
+    if _num_threads:
+        return min(_num_threads, limit)
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    if variable.isascii() and variable.isdecimal() and int(variable[:9]):
+        return min(int(variable[:9]), limit)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_torch_threads() -> None:
     """Let torch use as many threads as were set."""
-    if _chosen:
+    if _num_threads:
         import torch
 
         torch.set_num_threads(num_threads())
@@ -59,9 +59,9 @@ def run_in_threads(
     """
     stop = Event()
     with ThreadPoolExecutor(max(1, threads), initializer=initialize) as pool:
-        running = [pool.submit(run, batch, stop) for batch in batches]
+        futures = [pool.submit(run, batch, stop) for batch in batches]
         try:
-            return [each.result() for each in running]
+            return [each.result() for each in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop.set()

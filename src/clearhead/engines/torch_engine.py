@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.generator import Generator as Generating
+from clearhead.decoding.generator import Generator as TokenGenerator
+from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.decoding.sliding_window import SlidingWindow
 from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.threads import run_in_threads
 from clearhead.engines.torch_forward import evaluating
@@ -81,9 +81,9 @@ class TorchEngine:
         with evaluating(self.network):
             results = self._run_batches(requests, batches, settings)
         answers: list[list[Hypothesis]] = [[] for _ in requests]
-        for batch, found in zip(batches, results, strict=True):
-            for index, each in zip(batch, found, strict=True):
-                answers[index] = each.hypotheses[: requests[index].n_best]
+        for batch, batch_results in zip(batches, results, strict=True):
+            for index, result in zip(batch, batch_results, strict=True):
+                answers[index] = result.hypotheses[: requests[index].n_best]
         return check_answers(requests, answers)
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
@@ -91,7 +91,7 @@ class TorchEngine:
         check_request(1, request, settings, self.max_positions, self.vocab_size)
         steps = stream_search(self._search_batch([request], settings))
         while True:
-            # Only while it computes: between the steps the caller's settings hold.
+            # Only during the steps; between them, the caller's settings apply.
             with evaluating(self.network), _one_thread():
                 try:
                     tokens = next(steps)
@@ -109,15 +109,15 @@ class TorchEngine:
         batches = _split(pending, self.batch_tokens, len(requests))
         if workers > 1 and batches:
             count, rows = max(_BATCHES_PER_THREAD, -(-len(batches) // workers)) * workers, pending[0].rows
-            most = max(_MIN_ROWS // rows, -(-len(requests) // count), 1)
-            batches = sorted(_split(pending, self.batch_tokens, most), key=_work, reverse=True)
-        return [[one.number for one in batch] for batch in batches]
+            max_requests = max(_MIN_ROWS // rows, -(-len(requests) // count), 1)
+            batches = sorted(_split(pending, self.batch_tokens, max_requests), key=_work, reverse=True)
+        return [[request.number for request in batch] for batch in batches]
 
     def _pending(self, requests: Sequence[Request], settings: DecodingConfig) -> list["_Pending"]:
         """Return the requests in the order in which they are batched."""
         pending = []
         for index, request in enumerate(requests):
-            rows = BeamLayout.of(settings, request.n_best, request.asked.include.size).rows
+            rows = BeamLayout.of(settings, request.n_best, request.constraints_or_empty.include.num_tokens).rows
             limit = request.longest(settings, self.max_positions)
             positions = request.source_length
             if self.is_prompted:  # each row caches the prompt and the tokens after it
@@ -147,15 +147,15 @@ class TorchEngine:
         self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
     ) -> list[SearchResult]:
         """Run one batch, and sentences with close decisions again, alone."""
-        found = self._search(requests, settings, stop)
+        results = self._search(requests, settings, stop)
         if stop is not None and stop.is_set():
-            return found
-        close = [place for place, each in enumerate(found) if each.margin < CLOSE and len(requests) > 1]
-        for place in close:
-            [found[place]] = self._search([requests[place]], settings, stop)
+            return results
+        close = [index for index, result in enumerate(results) if result.margin < CLOSE and len(requests) > 1]
+        for index in close:
+            [results[index]] = self._search([requests[index]], settings, stop)
         with self._lock:
             self.num_decoded_again += len(close)
-        return found
+        return results
 
     def _search(
         self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
@@ -165,7 +165,7 @@ class TorchEngine:
         return run_search(batch, stop)
 
     def _search_batch(self, requests: Sequence[Request], settings: DecodingConfig, n_best: int = 1) -> SearchBatch:
-        generator: Generating = TorchGenerator(self.network, self.pad_id, self.device)
+        generator: TokenGenerator = TorchGenerator(self.network, self.pad_id, self.device)
         if self.is_prompted:
             generator = SlidingWindow(generator, self.max_positions)
         images = [request.image.pixels_CYX for request in requests if request.image is not None]
@@ -177,16 +177,18 @@ class TorchEngine:
             self.eos_id,
             self.pad_id,
             n_best,
-            constraints=[request.asked for request in requests],
+            constraints=[request.constraints_or_empty for request in requests],
             suppressed_tokens=self.suppressed_tokens,
             cancellations=[request.cancellation for request in requests],
         )
 
     def _shape(self, request: Request) -> tuple[int, int, int, bool, bool]:
         """Return the properties that the requests of a batch share; prompts are not padded."""
-        asked = request.asked
+        constraints = request.constraints_or_empty
         length = len(request.source) if self.is_prompted else 0
-        return len(asked.prefix), asked.include.size, length, request.image is not None, asked.shortlist is not None
+        has_shortlist = constraints.shortlist is not None
+        required_tokens = constraints.include.num_tokens
+        return len(constraints.prefix), required_tokens, length, request.image is not None, has_shortlist
 
 
 class _Pending(NamedTuple):
@@ -200,14 +202,14 @@ class _Pending(NamedTuple):
     limit: int
 
 
-def _split(pending: Sequence[_Pending], batch_tokens: int, most: int) -> list[list[_Pending]]:
-    """Return batches of at most `most` requests that fit into `batch_tokens`; the longest of a batch is last."""
+def _split(pending: Sequence[_Pending], batch_tokens: int, max_requests: int) -> list[list[_Pending]]:
+    """Return batches of at most `max_requests` that fit into `batch_tokens`; the longest request of a batch is last."""
     batches: list[list[_Pending]] = []
-    for one in pending:
-        size = min(most, batch_tokens // one.positions // one.rows)
-        if not batches or one.shape != batches[-1][0].shape or len(batches[-1]) >= size:
+    for request in pending:
+        size = min(max_requests, batch_tokens // request.positions // request.rows)
+        if not batches or request.shape != batches[-1][0].shape or len(batches[-1]) >= size:
             batches.append([])
-        batches[-1].append(one)
+        batches[-1].append(request)
     return batches
 
 

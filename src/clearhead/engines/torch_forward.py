@@ -39,17 +39,17 @@ def device_of(network: Any) -> torch.device:
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """Return a tensor, or a dataclass or tuple of tensors, on this device; not copied if it is there already."""
-    found: Any = batch
+    moved: Any = batch
     if device.type == "cpu":
         return batch
-    if isinstance(found, Tensor):
-        found = found.to(device, non_blocking=True)
-    elif isinstance(found, tuple):
-        found = tuple(on_device(part, device) for part in found)
-    elif is_dataclass(found) and not isinstance(found, type):
-        moved = {field.name: on_device(getattr(found, field.name), device) for field in fields(found)}
-        found = replace(found, **moved)
-    return found  # type: ignore[no-any-return]
+    if isinstance(moved, Tensor):
+        moved = moved.to(device, non_blocking=True)
+    elif isinstance(moved, tuple):
+        moved = tuple(on_device(part, device) for part in moved)
+    elif is_dataclass(moved) and not isinstance(moved, type):
+        values = {field.name: on_device(getattr(moved, field.name), device) for field in fields(moved)}
+        moved = replace(moved, **values)
+    return moved  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -93,27 +93,27 @@ class TorchEncoderEngine:
 
     def logits(self, rows: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the logits of each row: [L], or [S, L] of a token classifier."""
-        found: list[Any] = [None] * len(rows)
+        results: list[Any] = [None] * len(rows)
         for batch, logits in self._batches(rows, lambda ids_BS: self.network.logits(self.network(ids_BS))):
             for index, one in zip(batch, logits, strict=True):
-                found[index] = one if one.ndim == 1 else one[: len(rows[index])]
-        return found
+                results[index] = one if one.ndim == 1 else one[: len(rows[index])]
+        return results
 
     def masked_lm(self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the log-probabilities at the given positions of each row, [M, V]."""
-        found: list[Any] = [None] * len(rows)
+        results: list[Any] = [None] * len(rows)
         for batch in length_batches([len(row) for row in rows], self.batch_tokens):
             ids_BS = self._ids([rows[index] for index in batch])
-            is_asked_BS = torch.zeros(ids_BS.shape, dtype=torch.bool)
+            is_predicted_BS = torch.zeros(ids_BS.shape, dtype=torch.bool)
             for number, index in enumerate(batch):
-                is_asked_BS[number, list(positions[index])] = True
+                is_predicted_BS[number, list(positions[index])] = True
             with evaluating(self.network):
-                hidden_MD = self.network(ids_BS, on_device(is_asked_BS, ids_BS.device))
+                hidden_MD = self.network(ids_BS, on_device(is_predicted_BS, ids_BS.device))
                 log_probs_MV = _to_numpy(self.network.logits(hidden_MD).double().log_softmax(-1))
             sizes = np.cumsum([len(positions[index]) for index in batch])
             for index, one_MV in zip(batch, np.split(log_probs_MV, sizes[:-1]), strict=True):
-                found[index] = one_MV
-        return found
+                results[index] = one_MV
+        return results
 
     def image_logits(self, pixels_NCYX: Floats) -> Floats:
         """Return the logits of a batch of images whose values are from -1 to 1, [N, L]."""
@@ -154,8 +154,8 @@ class TorchEncoderEngine:
 
 
 def _to_numpy(tensor: Tensor) -> Floats:
-    found: Floats = tensor.float().cpu().numpy()
-    return found
+    array: Floats = tensor.float().cpu().numpy()
+    return array
 
 
 _Floats = NDArray[np.float32]
@@ -180,18 +180,18 @@ class TorchScoringEngine:
         """Return for each pair the log-probabilities [T] of the target tokens, given the source and those before.
 
         With a decoder layer also its cross-attention [H, T, S]: row t belongs to the step that predicts target token t.
-        Sources are as the encoder reads them, targets as they are to be generated: both with their end token, neither
-        with a start token. A language model predicts target token t from source tokens 0 to t.
+        Sources are the inputs of the encoder, targets the expected outputs; both include their end token but no start
+        token. A language model predicts target token t from source tokens 0 to t.
         """
         config = self.network.config
         numbers = MIN_NUMBERS if attention_layer is None else max(MIN_NUMBERS, config.num_heads * _longest(sources))
         numbers = max(numbers, config.vocab_size)
         costs = [max(len(pair[0]), len(pair[1])) * numbers for pair in zip(sources, targets, strict=True)]
-        found: dict[int, Scores] = {}
+        results: dict[int, Scores] = {}
         for batch in length_batches(costs, MAX_NUMBERS):
             scored = self._score([sources[i] for i in batch], [targets[i] for i in batch], attention_layer)
-            found.update(zip(batch, scored, strict=True))
-        return [found[index] for index in range(len(sources))]
+            results.update(zip(batch, scored, strict=True))
+        return [results[index] for index in range(len(sources))]
 
     def _score(
         self, sources: list[Sequence[int]], targets: list[Sequence[int]], attention_layer: int | None
@@ -215,11 +215,11 @@ class TorchScoringEngine:
                 weights_NHTS = step.attention[attention_layer].cross_RHTS.float().cpu().numpy()
             log_probs_NTV = logits_NTV.float().log_softmax(-1)
             log_probs_NT = log_probs_NTV.gather(2, tgt_out_NT[:, :, None])[:, :, 0].cpu().numpy()
-        found = []
+        results = []
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
             weights_HTS = None if weights_NHTS is None else weights_NHTS[number][:, : len(target), : len(source)]
-            found.append((log_probs_NT[number, : len(target)], weights_HTS))
-        return found
+            results.append((log_probs_NT[number, : len(target)], weights_HTS))
+        return results
 
 
 def _longest(sources: Sequence[Sequence[int]]) -> int:

@@ -15,13 +15,12 @@ from clearhead.decoding.generator import Bools, Floats, Ints, Sources, Step
 
 @dataclass(frozen=True)
 class TorchState:
-    """State of the module, and the shortlist of its steps: the tokens, and which of them a sentence may not have."""
+    """State of the module, and the shortlist of its steps: the tokens, and which of them each row may not have."""
 
     inner: Any
     num_rows: int
-    width: int
     tokens_U: Tensor | None = None
-    forbidden_NU: Tensor | None = None
+    forbidden_RU: Tensor | None = None
 
 
 class TorchGenerator:
@@ -55,7 +54,7 @@ class TorchGenerator:
     def start(self, memory: Any, width: int) -> tuple[Ints, TorchState]:
         """Return the first tokens of every row, and the state before them."""
         first_RT, state = self.network.start(memory, width)
-        return first_RT.cpu().numpy(), TorchState(state, len(first_RT), width)
+        return first_RT.cpu().numpy(), TorchState(state, len(first_RT))
 
     @torch.inference_mode()
     def step(
@@ -67,13 +66,13 @@ class TorchGenerator:
         num_best: int | None = None,
     ) -> Step:
         """Append tokens to every row and return the log-probabilities of the next token."""
-        given_RT = torch.from_numpy(tokens_RT).to(self.device)
-        step = self.network.step(given_RT, state.inner, want_attention=want_attention)
+        step = self.network.step(
+            torch.from_numpy(tokens_RT).to(self.device), state.inner, want_attention=want_attention
+        )
         logits_RTV = step.logits_RTV if all_positions else step.logits_RTV[:, -1:]
-        if state.tokens_U is not None and state.forbidden_NU is not None:
+        if state.tokens_U is not None and state.forbidden_RU is not None:
             logits_RTV = logits_RTV[..., state.tokens_U]
-            forbidden_RU = state.forbidden_NU.repeat_interleave(len(logits_RTV) // len(state.forbidden_NU), 0)
-            logits_RTV = logits_RTV.masked_fill(forbidden_RU[:, None], float("-inf"))
+            logits_RTV = logits_RTV.masked_fill(state.forbidden_RU[:, None], float("-inf"))
         # In place where possible: a copy would push both out of the CPU's cache.
         out_RTV = logits_RTV if logits_RTV.is_contiguous() else torch.empty_like(logits_RTV)
         log_probs_RTV = torch.log_softmax(logits_RTV, -1, out=out_RTV)
@@ -86,26 +85,19 @@ class TorchGenerator:
         return Step(_on_host(values_R1K.gather(-1, order_R1K)), after, cross_RHTS, tokens_R1K[:, 0].cpu().numpy())
 
     @torch.inference_mode()
-    def repeat(self, state: TorchState, width: int) -> TorchState:
-        """Return the state with `width` copies of the one row of each sentence."""
-        rows_R = torch.arange(state.num_rows, device=self.device).repeat_interleave(width)
-        return replace(state, inner=self.network.reorder(state.inner, rows_R), num_rows=len(rows_R), width=width)
-
-    @torch.inference_mode()
     def reorder(self, state: TorchState, rows_R: Ints) -> TorchState:
         """Return the state with these rows in this order."""
-        forbidden_NU = state.forbidden_NU
-        if forbidden_NU is not None:
-            sentences = rows_R[:: state.width] // state.width
-            forbidden_NU = forbidden_NU[torch.from_numpy(sentences).to(self.device)]
-        inner = self.network.reorder(state.inner, torch.from_numpy(rows_R).to(self.device))
-        return replace(state, inner=inner, num_rows=len(rows_R), forbidden_NU=forbidden_NU)
+        indices_R = torch.from_numpy(rows_R).to(self.device)
+        forbidden_RU = None if state.forbidden_RU is None else state.forbidden_RU[indices_R]
+        inner = self.network.reorder(state.inner, indices_R)
+        return replace(state, inner=inner, num_rows=len(rows_R), forbidden_RU=forbidden_RU)
 
     @torch.inference_mode()
     def restrict(self, state: TorchState, tokens_U: Ints, allowed_NU: Bools) -> TorchState:
         """Return a state whose steps return log-probabilities of these tokens only."""
-        tokens, forbidden_NU = torch.from_numpy(tokens_U), torch.from_numpy(~allowed_NU)
-        return replace(state, tokens_U=tokens.to(self.device), forbidden_NU=forbidden_NU.to(self.device))
+        forbidden_RU = torch.from_numpy(~allowed_NU.repeat(state.num_rows // len(allowed_NU), 0))
+        indices_U = torch.from_numpy(tokens_U).to(self.device)
+        return replace(state, tokens_U=indices_U, forbidden_RU=forbidden_RU.to(self.device))
 
 
 def _cross_attention(layers: Any) -> Floats | None:

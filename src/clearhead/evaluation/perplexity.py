@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def perplexity(nll: float) -> float:
+    """Return the perplexity of a mean negative log-likelihood in nats; above 50 nats that of 50, which is finite."""
+    return math.exp(min(nll, 50.0))
+
+
 @dataclass(frozen=True)
 class PerplexityReport:
     """The scores of one text. Only bits a byte or a character compare models that cut text into other pieces."""
@@ -33,7 +38,7 @@ class PerplexityReport:
     @property
     def perplexity(self) -> float:
         """Among how many equally likely tokens the model was undecided."""
-        return math.exp(min(self.nats, 50.0))
+        return perplexity(self.nats)
 
     @property
     def bits_per_byte(self) -> float:
@@ -91,7 +96,7 @@ class MaskedReport:
     @property
     def pseudo_perplexity(self) -> float:
         """The exponential of the loss. Not comparable with the perplexity of a model that reads from left to right."""
-        return math.exp(min(self.loss, 50.0))
+        return perplexity(self.loss)
 
     @property
     def signature(self) -> str:

@@ -1,1 +1,4 @@
-"""Checkpoints of other toolkits in, standard formats out: one small file a format, a table of names each."""
+"""Import of checkpoints of other toolkits, and export to standard formats: one module per format.
+
+Imports torch, and of clearhead: bundle, config, data, errors, files, kernels, model and runtime.
+"""

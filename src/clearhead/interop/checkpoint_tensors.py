@@ -1,18 +1,27 @@
-"""Where foreign tensors come from: safetensors files, of which only headers are read at first, or a loaded pickle.
+"""Tensors of checkpoints: safetensors files, of which only headers are read at first, and torch's pickles.
 
-Knows names, shapes and numbers, nothing of what they mean.
+Pickles are read in this module only, through torch's restricted reader, which executes nothing and accepts tensors and
+plain containers. fairseq's files also need `argparse.Namespace` and the reconstruction of numeric NumPy arrays, which
+are allowed by name; every other name is refused.
 """
 
+import argparse
 import json
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Protocol
+from pickle import UnpicklingError
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy._core.multiarray import _reconstruct
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from clearhead.errors import InteropError
 
@@ -22,19 +31,19 @@ Shape = tuple[int, ...]
 
 
 class CheckpointTensors(Protocol):
-    """Tensors by name, whose shapes are known before any is read."""
+    """Tensors by name, whose shapes are available before any tensor is read."""
 
     @property
     def shapes(self) -> Mapping[str, Shape]:
-        """Of every tensor."""
+        """Shape of every tensor."""
 
     def get(self, name: str) -> Tensor:
-        """One of them."""
+        """Return one tensor."""
 
 
 @dataclass(frozen=True)
 class InMemoryTensors:
-    """Tensors that are in memory already."""
+    """Tensors that are already in memory."""
 
     tensors: Mapping[str, Tensor]
 
@@ -48,19 +57,20 @@ class InMemoryTensors:
 
 @dataclass(frozen=True)
 class SafetensorsFiles:
-    """Tensors in one or several files. The library checks a header against its file before it gives a shape."""
+    """Tensors in one or several files. The library checks a header against its file before it returns a shape."""
 
-    files: Mapping[str, Path]  # of each tensor
+    files: Mapping[str, Path]
+    """File of each tensor."""
     shapes: Mapping[str, Shape]
 
     @classmethod
     def open(cls, folder: Path) -> "SafetensorsFiles":
-        """The files of a folder: model.safetensors, or those that the index names."""
+        """Return the tensors of a folder: of model.safetensors, or of the files that the index lists."""
         return cls._open(_weight_files(folder))
 
     @classmethod
     def open_file(cls, path: Path) -> "SafetensorsFiles":
-        """One file."""
+        """Return the tensors of one file."""
         return cls._open([path])
 
     @classmethod
@@ -70,10 +80,10 @@ class SafetensorsFiles:
         for path in paths:
             try:
                 with safe_open(path, "pt") as file:
-                    for name in file.keys():  # noqa: SIM118  no mapping
+                    for name in file.keys():  # noqa: SIM118  not a mapping
                         files[name], shapes[name] = path, tuple(file.get_slice(name).get_shape())
             except (SafetensorError, OSError, ValueError) as error:
-                raise InteropError(f"{path} is no sound safetensors file: {error}; copy it again") from error
+                raise InteropError(f"{path} is not a valid safetensors file: {error}; copy it again") from error
         return cls(files, shapes)
 
     def get(self, name: str) -> Tensor:
@@ -83,6 +93,7 @@ class SafetensorsFiles:
 
 
 def _weight_files(folder: Path) -> list[Path]:
+    """Return the files with the weights of a folder, or raise InteropError."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if not (folder / INDEX).is_file():
@@ -93,19 +104,60 @@ def _weight_files(folder: Path) -> list[Path]:
         raise InteropError(f"{folder / INDEX} has no weight_map; copy the folder again") from error
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
-            raise InteropError(f"{folder / INDEX} names {name}, which is not in the folder; copy it again")
+            raise InteropError(f"{folder / INDEX} lists {name}, which is not in the folder; copy it again")
     return [folder / name for name in names]
 
 
-def count_numbers(tensors: CheckpointTensors) -> int:
-    """How many numbers there are in all."""
+def count_values(tensors: CheckpointTensors) -> int:
+    """Return the number of values of all tensors."""
     return sum(prod(shape) for shape in tensors.shapes.values())
 
 
-def as_float(tensor: Tensor, name: str) -> Tensor:
-    """The tensor in single precision, which half precision goes into without loss."""
+def to_float32(tensor: Tensor, name: str) -> Tensor:
+    """Return the tensor in single precision, which represents half precision exactly. Integers raise InteropError."""
     if not tensor.is_floating_point():
         raise InteropError(
-            f"{name} holds {tensor.dtype}, expected floating-point numbers; quantised weights are not read"
+            f"{name} has type {tensor.dtype}, expected floating-point numbers; quantized weights cannot be imported"
         )
     return tensor.to(torch.float32)
+
+
+_NUMERIC_TYPES = (
+    "Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
+)  # fmt: skip
+ALLOWED_NAMES: list[Any] = [
+    argparse.Namespace,
+    np.ndarray,
+    np.dtype,
+    *(getattr(np.dtypes, f"{name}DType") for name in _NUMERIC_TYPES),
+    *((_reconstruct, f"numpy.{package}.multiarray._reconstruct") for package in ("core", "_core")),
+]
+
+
+def load_pickle(path: Path) -> Any:
+    """Return the content of a torch checkpoint without executing anything; raise InteropError for forbidden names."""
+    with safe_globals(ALLOWED_NAMES), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch.load reports what it cannot read
+        try:
+            forbidden = sorted(get_unsafe_globals_in_checkpoint(path))
+        except (ValueError, RuntimeError, UnpicklingError, EOFError, IndexError, KeyError):
+            forbidden = []  # an old file, or not a checkpoint: torch.load reports it
+        if forbidden:
+            raise _forbidden_name_error(path, ", ".join(forbidden))
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except OSError as error:
+            raise InteropError(f"cannot read {path}: {error.strerror or error}") from error
+        except (UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, KeyError, IndexError) as error:
+            match = re.search(r"GLOBAL (\S+)", str(error))
+            if match:
+                raise _forbidden_name_error(path, match[1]) from None
+            reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
+            raise InteropError(f"{path} cannot be read as a torch checkpoint: {reason}") from error
+
+
+def _forbidden_name_error(path: Path, names: str) -> InteropError:
+    return InteropError(
+        f"{path} would execute {names}, which is not allowed; expected tensors, plain values, argparse.Namespace and "
+        "NumPy arrays. Nothing was executed"
+    )

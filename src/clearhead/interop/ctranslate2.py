@@ -1,8 +1,8 @@
-"""A network as a CTranslate2 model, through that library's public spec classes, which write the files themselves.
+"""Export of translation and language models to CTranslate2, through the public spec classes of that library.
 
-Knows tensors and names, nothing of search. What CTranslate2 cannot express is refused by the name of the setting.
+Settings that CTranslate2 does not support are refused by name.
 
-L number of positions, D model width
+L positions, D model width, U buckets of relative positions, H heads, N outputs
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,7 @@ from clearhead.config.model import field_default
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
 from clearhead.extras import require_package
-from clearhead.interop.huggingface.formats import blocking_settings
-from clearhead.interop.settings import need_plain
+from clearhead.interop.settings import require_unchanged, unsupported_settings
 from clearhead.kernels.linear_layers import concatenate_weights
 from clearhead.model.attention import MultiHeadAttention
 from clearhead.model.embedding import PositionedEmbedding
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
-# What a spec says, and what has no meaning outside of training.
-_EXPRESSED = {
+_SUPPORTED = {
     "num_encoder_layers", "num_decoder_layers", "model_dim", "feed_forward_dim", "num_heads", "scale_attention",
     "dropout", "norm_epsilon", "norm_placement", "gated", "bias", "positions", "max_positions", "relative_max_distance",
     "tied_embeddings",
@@ -43,33 +41,35 @@ _EXPRESSED = {
     "family", "head", "input", "norm", "activation", "key_dim", "value_dim", "relative_buckets", "source_vocab_size",
     "output_bias", "sinusoidal_layout", "final_norm", "attention_dropout",
 }  # fmt: skip
-_FEWEST_BUCKETS = 4  # with fewer, CTranslate2 divides by a number of exact distances that is 0
+"""Settings that this module converts, or that only affect training."""
+_MIN_BUCKETS = 4
+"""With fewer buckets of relative positions, CTranslate2 divides by a number of exact distances that is 0."""
 
 
 @dataclass(frozen=True)
 class CTranslate2Vocabulary:
     """Tokens as text, which CTranslate2 reads and writes, in the order of their ids."""
 
-    pieces: Sequence[str]
-    source: Sequence[str] = ()
+    tokens: Sequence[str]
+    separate_source_tokens: Sequence[str] = ()
     """Tokens of sources, if they have another vocabulary."""
-    unknown: int = 1
-    """The id of <unk>, or of the token that replaces it."""
+    unknown_id: int = 1
+    """Id of <unk>, or of the token that replaces it."""
 
     @property
-    def read(self) -> Sequence[str]:
-        """The tokens of sources."""
-        return self.source or self.pieces
+    def source_tokens(self) -> Sequence[str]:
+        """Tokens of sources."""
+        return self.separate_source_tokens or self.tokens
 
 
-def library() -> Any:
+def _library() -> Any:
     """Return the module `ctranslate2`."""
     return require_package("ctranslate2", "CTranslate2")
 
 
-def refusals(config: ModelConfig) -> list[str]:
-    """Return the settings that CTranslate2 cannot express, each with its value and what is expected."""
-    required: dict[str, Any] = {
+def unsupported(config: ModelConfig) -> list[str]:
+    """Return the settings that CTranslate2 does not support, each with its value and the expected one."""
+    supported: dict[str, Any] = {
         "family": ("transformer", "decoder"),
         "head": "generation",
         "input": "tokens",
@@ -77,18 +77,18 @@ def refusals(config: ModelConfig) -> list[str]:
         "activation": tuple(_ACTIVATIONS),
     }
     if config.head_key_dim != config.head_value_dim:  # CTranslate2 has one head width
-        required["value_dim"] = config.head_key_dim
-    if config.positions == "relative" and config.relative_buckets < _FEWEST_BUCKETS:
-        required["relative_buckets"] = f"at least {_FEWEST_BUCKETS}"
-    has_use = config.family in required["family"]  # of another family, the rest says nothing
-    for name in ModelConfig.model_fields if has_use else ():  # settings that this module does not handle
-        if name not in _EXPRESSED:
-            required.setdefault(name, field_default(name))
-    return blocking_settings(config, required)
+        supported["value_dim"] = config.head_key_dim
+    if config.positions == "relative" and config.relative_buckets < _MIN_BUCKETS:
+        supported["relative_buckets"] = f"at least {_MIN_BUCKETS}"
+    if config.family in supported["family"]:  # settings of other families have no counterpart
+        for name in ModelConfig.model_fields:
+            if name not in _SUPPORTED:
+                supported.setdefault(name, field_default(name))
+    return unsupported_settings(config, supported)
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
-    """The pieces of both sides; a vocabulary without <unk> has its end there, as GPT-2 does."""
+    """Return the tokens of both sides; in a vocabulary without <unk>, such as GPT-2's, the end token replaces it."""
     sides = [[side.piece(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
     unknown = tokenizer.target.unk_id if tokenizer.target.unk_id >= 0 else tokenizer.target.eos_id
     return CTranslate2Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
@@ -98,33 +98,37 @@ def convert(
     network: nn.Module, vocabulary: CTranslate2Vocabulary, folder: Path, compute_type: ComputeType = "float32"
 ) -> None:
     """Write the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
-    spec = build_spec(network, vocabulary)
+    spec = _build_spec(network, vocabulary)
     spec.validate()
     spec.optimize(quantization=compute_type)
     spec.save(str(folder))
 
 
-def build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
-    """The network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
-    need_plain(network)
+def _build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
+    """Return a network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
+    require_unchanged(network)
     config: ModelConfig = network.config
-    if found := refusals(config):
-        raise InteropError(f"CTranslate2 cannot express {', '.join(found)}")
+    if settings := unsupported(config):
+        raise InteropError(f"CTranslate2 cannot express {', '.join(settings)}")
     with torch.no_grad():
-        spec = _translator(network, vocabulary) if config.family == "transformer" else _writer(network, vocabulary)
-    pieces = vocabulary.pieces
-    spec.config.unk_token = pieces[vocabulary.unknown]
-    spec.config.bos_token = pieces[config.decoder_start_id]
-    spec.config.eos_token = pieces[config.eos_id]
+        spec = (
+            _transformer_spec(network, vocabulary)
+            if config.family == "transformer"
+            else _language_model_spec(network, vocabulary)
+        )
+    tokens = vocabulary.tokens
+    spec.config.unk_token = tokens[vocabulary.unknown_id]
+    spec.config.bos_token = tokens[config.decoder_start_id]
+    spec.config.eos_token = tokens[config.eos_id]
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
 
-def _translator(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> Any:
-    """Encoder and decoder."""
-    config, specs = network.config, library().specs
-    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_shape(config))
-    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_shape(config))
+def _transformer_spec(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> Any:
+    """Return the spec of an encoder-decoder."""
+    config, specs = network.config, _library().specs
+    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **_spec_options(config))
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **_spec_options(config))
     assert isinstance(network.source_embedding, PositionedEmbedding)
     _fill_stack(encoder, network.encoder, network.source_embedding, config)
     _fill_stack(decoder, network.decoder, network.target_embedding, config)
@@ -135,30 +139,30 @@ def _translator(network: "Transformer", vocabulary: CTranslate2Vocabulary) -> An
     if config.scale_output:
         decoder.scale_outputs = config.model_dim**-0.5
     spec = specs.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(list(vocabulary.read))
-    spec.register_target_vocabulary(list(vocabulary.pieces))
-    spec.config.decoder_start_token = vocabulary.pieces[config.decoder_start_id]
+    spec.register_source_vocabulary(list(vocabulary.source_tokens))
+    spec.register_target_vocabulary(list(vocabulary.tokens))
+    spec.config.decoder_start_token = vocabulary.tokens[config.decoder_start_id]
     return spec
 
 
-def _writer(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
-    """A decoder alone."""
-    config, specs = network.config, library().specs
-    shape = _shape(config)
+def _language_model_spec(network: "LanguageModel", vocabulary: CTranslate2Vocabulary) -> Any:
+    """Return the spec of a decoder-only model."""
+    config, specs = network.config, _library().specs
+    shape = _spec_options(config)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **shape, with_encoder_attention=False)
     _fill_stack(decoder, network.decoder, network.embedding, config)
     decoder.projection.weight = _array(network.output.weight)
     spec = specs.TransformerDecoderModelSpec(decoder)
-    spec.register_vocabulary(list(vocabulary.pieces))
+    spec.register_vocabulary(list(vocabulary.tokens))
     return spec
 
 
-def _shape(config: ModelConfig) -> dict[str, Any]:
-    """What encoder and decoder specs are built from alike."""
-    activations = library().specs.Activation
+def _spec_options(config: ModelConfig) -> dict[str, Any]:
+    """Return the arguments that encoder and decoder specs have in common."""
+    activations = _library().specs.Activation
     shape: dict[str, Any] = {
         "num_heads": config.num_heads,
-        "pre_norm": config.has_final_norm,  # which makes room for one; where norms stand is said to the stack itself
+        "pre_norm": config.has_final_norm,  # adds the final norm; the placement is set on the stack
         "activation": activations[_ACTIVATIONS[config.activation]],
         "layernorm_embedding": config.embedding_norm,
         "ffn_glu": config.gated,
@@ -173,7 +177,7 @@ def _shape(config: ModelConfig) -> dict[str, Any]:
 
 
 def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config: ModelConfig) -> None:
-    """Embeddings and positions, the layers without their look-up in a source, and the last norm."""
+    """Fill the embeddings and positions, the layers except for cross-attention, and the final norm."""
     tables = spec.embeddings if isinstance(spec.embeddings, list) else [spec.embeddings]
     tables[0].weight = _array(embedding.tokens.weight)
     spec.pre_norm = config.norm_placement == "pre"
@@ -193,10 +197,10 @@ def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config:
 
 
 def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
-    """table_LD, zero where places are not marked at all.
+    """Return table_LD, zero for a model without positions.
 
-    With one row more than the model has places: scoring an output that reached the last of them also reads the place
-    behind it, and what comes out there is dropped.
+    It has one row more than the model has positions: CTranslate2 also reads the row after the last one when it scores
+    an output of maximal length, and ignores the result.
     """
     if embedding.positions is None:
         return _array(torch.zeros(max_positions + 1, embedding.tokens.weight.shape[1]))
@@ -204,7 +208,7 @@ def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
 
 
 def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
-    """Self-attention: queries, keys and values are one matrix there."""
+    """Fill self-attention, whose queries, keys and values are one matrix in CTranslate2."""
     _fill_linear(spec.linear[0], attention.query, attention.key, attention.value)
     _fill_linear(spec.linear[1], attention.output)
     _fill_scale(spec, attention)
@@ -217,7 +221,7 @@ def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
 
 
 def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
-    """Encoder-decoder attention: queries apart, keys and values one matrix."""
+    """Fill cross-attention, whose keys and values are one matrix in CTranslate2."""
     _fill_linear(spec.linear[0], attention.query)
     _fill_linear(spec.linear[1], attention.key, attention.value)
     _fill_linear(spec.linear[2], attention.output)
@@ -225,7 +229,7 @@ def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
 
 
 def _fill_scale(spec: Any, attention: MultiHeadAttention) -> None:
-    """CTranslate2 divides by sqrt(d_k) by itself, with the d_k of model_dim / num_heads: so it is always told."""
+    """Set the scale of queries. By default, CTranslate2 divides by sqrt(model_dim / num_heads)."""
     spec.queries_scale = float(attention.scale)
 
 
@@ -237,7 +241,7 @@ def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:
 
 
 def _fill_linear(spec: Any, *projections: Any) -> None:
-    """One linear layer there; several here are concatenated."""
+    """Fill one linear layer; several projections are concatenated."""
     weight_ND, bias_N = concatenate_weights(projections)
     spec.weight = _array(weight_ND)
     if bias_N is not None:
@@ -245,7 +249,7 @@ def _fill_linear(spec: Any, *projections: Any) -> None:
 
 
 def _fill_norm(spec: Any, norm: nn.Module) -> None:
-    """Layer norm without biases has a shift of zero there."""
+    """Fill a norm; layer norm without a bias gets a bias of zeros."""
     assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
     spec.gamma = _array(norm.weight)
     if isinstance(norm, nn.LayerNorm):
@@ -253,5 +257,5 @@ def _fill_norm(spec: Any, norm: nn.Module) -> None:
 
 
 def _array(tensor: Tensor) -> Any:
-    """As numpy holds it, a copy, so that nothing that quantises in place reaches the network."""
+    """Return a NumPy copy, since CTranslate2 quantizes in place."""
     return tensor.detach().cpu().clone().numpy()

@@ -1,4 +1,4 @@
-"""Export formats by name: each writes a model into a new folder, and lists the settings that it cannot express."""
+"""Export formats by name. Each writes a model into a new folder, or lists the settings that it does not support."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
 from clearhead.files import filling, write_new
 from clearhead.interop import ctranslate2
-from clearhead.interop.huggingface import writer
+from clearhead.interop.huggingface import folders
 from clearhead.interop.onnx import encoders, generators
 from clearhead.model.parameters import named_weights
 
 
 class ExportSource(Protocol):
-    """A model as a format sees it."""
+    """Model to be exported."""
 
     @property
     def config(self) -> Config: ...
@@ -32,10 +32,11 @@ class Exporter:
 
     title: Callable[[Config], str]
     """Name of the format for this model, in messages."""
-    blocking: Callable[[Config], list[str]]
-    """Settings that the format cannot express, each with the expected value; empty: `write` succeeds."""
+    unsupported: Callable[[Config], list[str]]
+    """Return the settings that the format does not support, each with the expected value; if empty, `write` succeeds.
+    """
     write: Callable[[ExportSource, Path, str], list[str]]
-    """Write a model into an empty folder with weights of the given type, float32 or int8; return notes for the user."""
+    """Write a model into an empty folder with weights in float32 or int8; return notes for the user."""
 
 
 def export(
@@ -43,25 +44,25 @@ def export(
 ) -> list[str]:
     """Write a model into the new folder `out`, or replace it as a whole; return notes for the user.
 
-    Raises InteropError with all settings that the format cannot express, and the formats that can.
+    Raises InteropError with all settings that the format does not support, and the formats that do.
     """
     if to not in EXPORTERS:
-        raise InteropError(f"expected a format of {', '.join(EXPORTERS)}, not {to}")
-    if blocking := EXPORTERS[to].blocking(model.config):
+        raise InteropError(f"expected a format of {', '.join(EXPORTERS)}, found {to}")
+    if unsupported := EXPORTERS[to].unsupported(model.config):
         title = EXPORTERS[to].title(model.config)
-        raise InteropError(f"{title} cannot express {', '.join(blocking)}; {_alternative(model.config)}")
+        raise InteropError(f"{title} cannot express {', '.join(unsupported)}; {_alternative(model.config)}")
     if out.exists() and not overwrite:
         raise BundleError(f"{out} exists already; choose another folder, or add --overwrite to replace it")
     try:
-        with filling(out, overwrite) as aside:
-            return EXPORTERS[to].write(model, aside, compute_type)
+        with filling(out, overwrite) as folder:
+            return EXPORTERS[to].write(model, folder, compute_type)
     except OSError as error:
         raise BundleError(f"cannot write {out}: {error.strerror or error}; nothing was written") from error
 
 
 def _alternative(config: Config) -> str:
-    """Return the advice at the end of a refusal: formats without blocking settings, or clearhead itself."""
-    working = [name for name, exporter in EXPORTERS.items() if not exporter.blocking(config)]
+    """Return the advice at the end of a refusal: formats that support the model, or clearhead itself."""
+    working = [name for name, exporter in EXPORTERS.items() if not exporter.unsupported(config)]
     if not working:
         return "no export format can express this model; run it with clearhead itself, for example `clearhead serve`"
     return f"{' and '.join(f'export --to {name}' for name in working)} work{'s' * (len(working) == 1)} for this model"
@@ -74,29 +75,29 @@ def _to_ctranslate2(model: ExportSource, folder: Path, compute_type: str) -> lis
 
 
 def _to_onnx(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
-    _need_float32("onnx", compute_type)
+    _require_float32("onnx", compute_type)
     if model.config.model.head == "generation":
-        generators.write(model.network, folder)
+        generators.write_generator(model.network, folder)
         return _add_tokenizer(model, folder)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    encoders.write(model.config, model.network, tokenizer, folder)
+    encoders.write_encoder(model.config, model.network, tokenizer, folder)
     return []
 
 
 def _to_huggingface(model: ExportSource, folder: Path, compute_type: str) -> list[str]:
-    _need_float32("huggingface", compute_type)
+    _require_float32("huggingface", compute_type)
     tokenizer = model.tokenizer if model.config.model.has_text else None
-    return writer.write(model.config, named_weights(model.network), tokenizer, folder)
+    return folders.write_folder(model.config, named_weights(model.network), tokenizer, folder)
 
 
 def _huggingface_title(config: Config) -> str:
-    form, _ = writer.choose_format(config)
-    return f"Hugging Face {form.title}" if form else "Hugging Face"
+    model_format, _ = folders.choose_format(config)
+    return f"Hugging Face {model_format.title}" if model_format else "Hugging Face"
 
 
-def _need_float32(to: str, compute_type: str) -> None:
+def _require_float32(to: str, compute_type: str) -> None:
     if compute_type != "float32":
-        raise InteropError(f"--to {to} writes float32, not {compute_type}; leave --compute-type out")
+        raise InteropError(f"--to {to} writes float32, not {compute_type}; leave out --compute-type")
 
 
 def _add_tokenizer(model: ExportSource, folder: Path) -> list[str]:
@@ -107,8 +108,8 @@ def _add_tokenizer(model: ExportSource, folder: Path) -> list[str]:
 
 EXPORTERS: dict[str, Exporter] = {
     "ctranslate2": Exporter(
-        lambda config: "CTranslate2", lambda config: ctranslate2.refusals(config.model), _to_ctranslate2
+        lambda config: "CTranslate2", lambda config: ctranslate2.unsupported(config.model), _to_ctranslate2
     ),
-    "onnx": Exporter(lambda config: "ONNX", lambda config: generators.blocking(config.model), _to_onnx),
-    "huggingface": Exporter(_huggingface_title, lambda config: writer.choose_format(config)[1], _to_huggingface),
+    "onnx": Exporter(lambda config: "ONNX", lambda config: generators.unsupported(config.model), _to_onnx),
+    "huggingface": Exporter(_huggingface_title, lambda config: folders.choose_format(config)[1], _to_huggingface),
 }

@@ -1,4 +1,4 @@
-"""From a checkpoint of another toolkit to a bundle: recognise, convert, save."""
+"""Import of checkpoints of other toolkits: detection of the format, conversion, and saving as a bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,75 +12,76 @@ from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import Config
 from clearhead.errors import BundleError, InteropError
 from clearhead.interop import fairseq, pytorch_state_dicts
-from clearhead.interop.checkpoint_tensors import InMemoryTensors, SafetensorsFiles
-from clearhead.interop.huggingface import reader
-from clearhead.interop.huggingface.formats import ImportedModel
-from clearhead.interop.pickles import load_pickle
+from clearhead.interop.checkpoint_tensors import InMemoryTensors, SafetensorsFiles, load_pickle
+from clearhead.interop.huggingface import folders
+from clearhead.interop.weight_mapping import ImportedModel
 from clearhead.model.registry import with_tied_names
 
-INNER = ("model_state_dict", "state_dict", "model")  # where training scripts put the state dict
+STATE_DICT_KEYS = ("model_state_dict", "state_dict", "model")
+"""Keys under which training scripts save the state dict."""
 
 
 @dataclass(frozen=True)
 class ImportSource:
-    """What a user wants to import."""
+    """Checkpoint to import, with options of the user."""
 
     path: Path
     dictionaries: Sequence[Path] = ()
     codes: Path | None = None
-    settings: Mapping[str, Any] | None = None  # on top of what the checkpoint says
+    settings: Mapping[str, Any] | None = None
+    """Settings that override those of the checkpoint."""
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What was written."""
+    """Summary of an imported model."""
 
     folder: Path
     config: Config
     format: str
     parameters: int
-    left_out: list[str]
+    unused_tensors: list[str]
     notes: list[str]
 
 
 def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) -> ImportResult:
-    """Converts a checkpoint into a bundle."""
+    """Convert a checkpoint into a bundle and return a summary."""
     if bundle.exists(out) and not overwrite:
-        raise BundleError(f"{out} holds a model already; choose another folder, or give --overwrite")
-    foreign = read(source)
-    parameters = sum(tensor.numel() for tensor in foreign.weights.values())
+        raise BundleError(f"{out} already contains a model; choose another folder, or add --overwrite to replace it")
+    imported = read_checkpoint(source)
+    parameters = sum(tensor.numel() for tensor in imported.weights.values())
     save_bundle(
         out,
-        weights=with_tied_names(foreign.config.model, foreign.weights),
-        config=foreign.config.model_dump(mode="json"),
-        tokenizer=foreign.tokenizer.to_json() if foreign.tokenizer else bundle.NO_TOKENIZER,
+        weights=with_tied_names(imported.config.model, imported.weights),
+        config=imported.config.model_dump(mode="json"),
+        tokenizer=imported.tokenizer.to_json() if imported.tokenizer else bundle.NO_TOKENIZER,
         weights_kind="imported",
-        data=foreign.config.data.language_facts(),
-        training={"imported_from": source.path.name, "format": foreign.format, "parameters": parameters},
+        data=imported.config.data.language_facts(),
+        training={"imported_from": source.path.name, "format": imported.format, "parameters": parameters},
     )
-    return ImportResult(out, foreign.config, foreign.format, parameters, foreign.left_out, foreign.notes)
+    return ImportResult(out, imported.config, imported.format, parameters, imported.unused_tensors, imported.notes)
 
 
-def read(source: ImportSource) -> ImportedModel:
-    """The checkpoint, whatever format it has."""
+def read_checkpoint(source: ImportSource) -> ImportedModel:
+    """Return the model of a checkpoint in any supported format, or raise InteropError."""
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
-        raise InteropError(f"there is no {path}; expected a folder or file on this machine, not a name on a hub")
-    if reader.is_folder(path):
+        raise InteropError(f"{path} does not exist; expected a local folder or file, not a name on a hub")
+    if folders.is_folder(path):
         if source.dictionaries or source.codes:
-            raise InteropError(f"--dict and --codes have no meaning for {path}, which has a tokenizer of its own")
-        return reader.read_folder(path, settings)
+            raise InteropError(f"--dict and --codes do not apply to {path}, which has a tokenizer; leave them out")
+        return folders.read_folder(path, settings)
     if path.is_dir():
         raise InteropError(
-            f"{path} has no config.json, so it is no Hugging Face folder; name the checkpoint file itself, such as "
+            f"{path} has no config.json, so it is not a Hugging Face folder; name the checkpoint file itself, such as "
             "checkpoint_best.pt"
         )
     if path.suffix == ".safetensors":
         return _read_state_dict(SafetensorsFiles.open_file(path), source, settings)
-    found = load_pickle(path)
-    if fairseq.is_checkpoint(found):
-        return fairseq.read(found, path, source.dictionaries, source.codes, settings)
-    return _read_state_dict(InMemoryTensors(_state_dict(found, path)), source, settings)
+    content = load_pickle(path)
+    if fairseq.is_checkpoint(content):
+        return fairseq.read_checkpoint(content, path, source.dictionaries, source.codes, settings)
+    return _read_state_dict(InMemoryTensors(_find_state_dict(content, path)), source, settings)
 
 
 def _read_state_dict(
@@ -88,24 +89,21 @@ def _read_state_dict(
 ) -> ImportedModel:
     if not pytorch_state_dicts.is_state_dict(list(tensors.shapes)):
         raise InteropError(
-            f"{source.path} has names of no known layout (fairseq, nn.Transformer, Annotated Transformer): "
-            f"{', '.join(list(tensors.shapes)[:4]) or 'no tensor at all'}"
+            f"{source.path}: the tensor names match no supported format (fairseq, nn.Transformer, Annotated "
+            f"Transformer); found {', '.join(list(tensors.shapes)[:4]) or 'no tensors'}"
         )
     if source.codes:
-        raise InteropError("--codes has no meaning for a state dict, whose vocabulary is words; leave it out")
-    return pytorch_state_dicts.read(tensors, source.path, source.dictionaries, settings)
+        raise InteropError("--codes does not apply to a state dict, whose vocabulary consists of words; leave it out")
+    return pytorch_state_dicts.read_state_dict(tensors, source.path, source.dictionaries, settings)
 
 
-def _state_dict(found: object, path: Path) -> dict[str, Tensor]:
-    """The tensors by name, also where a training script put them beside its other state."""
-    for name in INNER:
-        if isinstance(found, dict) and isinstance(found.get(name), dict):
-            found = found[name]
-    tensors = (
-        {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
-        if isinstance(found, dict)
-        else {}
-    )
+def _find_state_dict(content: object, path: Path) -> dict[str, Tensor]:
+    """Return the tensors by name, also if a training script saved them with other state; raise InteropError if none."""
+    for key in STATE_DICT_KEYS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    items = content.items() if isinstance(content, dict) else ()
+    tensors = {str(name): value for name, value in items if isinstance(value, Tensor)}
     if not tensors:
-        raise InteropError(f"{path} holds no tensors by name; save the model's state_dict()")
+        raise InteropError(f"{path} contains no tensors by name; save the model's state_dict()")
     return tensors

@@ -1,6 +1,6 @@
-"""Reading the settings of another toolkit: what clearhead lacks is refused by name, never approximated.
+"""Settings of other toolkits: strict reading, and comparison of a model's settings with what a format can express.
 
-Which networks are what their weights say.
+A setting that clearhead or a format does not support is refused by name, never approximated.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from clearhead.config import ModelConfig
 from clearhead.errors import InteropError
+
+Settings = dict[str, Any]
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -18,65 +21,85 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+"""Names of activation functions in Hugging Face's settings, and clearhead's names."""
 
 
 class SettingsReader:
-    """The settings of a foreign model, and the file that they stand in."""
+    """Settings of a model of another toolkit, and the name of the file that contains them."""
 
     def __init__(self, settings: Mapping[str, Any], name: str) -> None:
         self.settings, self.name = settings, name
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A setting, or what their toolkit takes where it is left out."""
+        """Return a setting; if it is missing or null, the default of the other toolkit."""
         value = self.settings.get(key)
         return default if value is None else value
 
-    def number(self, key: str, default: int | None = None) -> int:
-        """A whole number above zero."""
+    def positive_int(self, key: str, default: int | None = None) -> int:
+        """Return an integer above 0, or raise InteropError."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InteropError(f"{self.name}: expected a whole number for {key}, found {value!r}")
+            raise InteropError(f"{self.name}: expected a positive integer for {key}, found {value!r}")
         return value
 
-    def identifier(self, key: str, default: int | None = None) -> int:
-        """The id of a piece; of several, the first."""
+    def token_id(self, key: str, default: int | None = None) -> int:
+        """Return an integer of 0 or more, such as a token id; of a list, the first; or raise InteropError."""
         value = self.get(key, default)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InteropError(f"{self.name}: expected the id of a piece for {key}, found {value!r}")
+            raise InteropError(f"{self.name}: expected an integer of 0 or more for {key}, found {value!r}")
         return value
 
-    def small(self, key: str, default: float) -> float:
-        """A number, such as a dropout or an epsilon."""
+    def number(self, key: str, default: float) -> float:
+        """Return a number, such as a dropout probability, or raise InteropError."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InteropError(f"{self.name}: expected a number for {key}, found {value!r}")
         return float(value)
 
     def activation(self, key: str, default: str) -> str:
-        """A non-linearity in our words."""
+        """Return clearhead's name of an activation function, or raise InteropError."""
         return self.choice(key, default, ACTIVATIONS, "activation")
 
-    def choice(self, key: str, default: str, known: Mapping[str, str], what: str = "") -> str:
-        """A named option in our words."""
+    def choice(self, key: str, default: str, supported: Mapping[str, str], label: str = "") -> str:
+        """Return clearhead's name of an option, or raise InteropError, which names the option by `label`."""
         value = str(self.get(key, default))
-        if value not in known:
+        if value not in supported:
             raise InteropError(
-                f"{what or key} {value} is not supported; {self.name} asks for it. Known: {', '.join(known)}"
+                f"{self.name}: {label or key} {value} is not supported; expected one of {', '.join(supported)}"
             )
-        return known[value]
+        return supported[value]
 
-    def only(self, **allowed: Any) -> None:
-        """Options that have one value here; any other is refused by name. What is left out has that value there too."""
-        for key, value in allowed.items():
+    def require(self, **expected: Any) -> None:
+        """Raise InteropError for a setting with another value; a missing setting has the expected one."""
+        for key, value in expected.items():
             found = self.get(key, value)
             if found != value:
-                raise InteropError(f"{key} {found} is not supported, only {value}; {self.name} asks for it")
+                raise InteropError(f"{self.name}: {key} {found} is not supported; expected {value}")
 
 
-def need_plain(network: nn.Module) -> None:
-    """Refuses a network in which parts are switched off or watched: another format would hold its weights alone."""
+def unsupported_settings(model: ModelConfig, supported: Mapping[str, Any]) -> list[str]:
+    """Return every setting whose value is not supported, as `model.norm=rms (expected layer)`.
+
+    A tuple lists several supported values.
+    """
+    unsupported = []
+    for name, values in supported.items():
+        values = values if isinstance(values, tuple) else (values,)
+        if (value := getattr(model, name)) not in values:
+            unsupported.append(f"model.{name}={value} (expected {' or '.join(map(str, values))})")
+    return unsupported
+
+
+def equal_head_widths(model: ModelConfig) -> Settings:
+    """Return the supported head widths of formats that divide the model width by the number of heads."""
+    width = model.model_dim // model.num_heads
+    return {"key_dim": (0, width), "value_dim": (0, width)}
+
+
+def require_unchanged(network: nn.Module) -> None:
+    """Raise InteropError if hooks are attached, such as for an ablation: only weights are exported, not hooks."""
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         raise InteropError(
-            "expected a network as it was saved, got one with parts switched off; export the model as it was loaded"
+            "the network has ablated or observed parts, which cannot be exported; export the unchanged model"
         )

@@ -1,6 +1,7 @@
-"""Tables of names: which tensors of a foreign format are which of ours, applied in either direction.
+"""Mapping between the tensors of clearhead's models and those of other formats, in both directions.
 
-A format is a list of links. Applying it reads nothing before every name and shape is known to fit.
+A format is a list of links between a local name, that of a weight in clearhead, and an external name. All names and
+shapes are checked before a tensor is read.
 """
 
 import re
@@ -12,185 +13,212 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from clearhead.config import ModelConfig
+from clearhead.config import Config, ModelConfig
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import InteropError
-from clearhead.interop.checkpoint_tensors import CheckpointTensors, Shape, as_float, count_numbers
+from clearhead.interop.checkpoint_tensors import CheckpointTensors, Shape, count_values, to_float32
 from clearhead.model.parameters import Weights, named_weights
 from clearhead.model.registry import build_model
 
 Arrangement = Literal["same", "transposed", "reshaped"]
 PROJECTIONS = ("query", "key", "value")
-_SHOWN = 8  # names in a message
-_FAR = 4
+_NOTHING = r"(?!)"
+"""Pattern that matches no name."""
+_MAX_NAMES = 8  # in a message
+_MAX_SIZE_RATIO = 4
+"""How many times the values of the file a config may ask for. Smaller differences are reported by tensor name."""
 
 
 @dataclass(frozen=True)
 class TensorLink:
-    """One tensor of ours and the tensor of theirs with the same numbers, or the block of its rows that has them."""
+    """Link between a weight and the external tensor that contains its values, or a block of that tensor's rows."""
 
-    ours: str
-    theirs: str
+    local: str
+    external: str
     arrangement: Arrangement = "same"
-    shape: Shape = ()  # of theirs, where reshaped
+    shape: Shape = ()
+    """Shape of the external tensor, if reshaped."""
     block: int = 0
-    blocks: int = 1  # into which the rows of theirs are divided
+    num_blocks: int = 1
+    """Number of blocks that the rows of the external tensor are divided into."""
 
-    def their_shape(self, ours: Shape) -> Shape:
-        """Return the shape of theirs, all blocks together."""
+    def external_shape(self, local_shape: Shape) -> Shape:
+        """Return the shape of the external tensor with all its blocks."""
         if self.arrangement == "reshaped":
             return self.shape
-        whole = (self.blocks * ours[0], *ours[1:])
+        whole = (self.num_blocks * local_shape[0], *local_shape[1:])
         return whole[::-1] if self.arrangement == "transposed" else whole
 
-    def read(self, theirs: Tensor, ours: Shape) -> Tensor:
-        """Return our tensor."""
+    def to_local(self, external: Tensor, local_shape: Shape) -> Tensor:
+        """Return the weight that an external tensor contains."""
         if self.arrangement == "transposed":
-            theirs = theirs.T
-        return theirs.chunk(self.blocks)[self.block].reshape(ours)
+            external = external.T
+        return external.chunk(self.num_blocks)[self.block].reshape(local_shape)
 
-    def write(self, ours: Tensor) -> Tensor:
-        """Return their tensor, or its block."""
+    def to_external(self, local: Tensor) -> Tensor:
+        """Return the external tensor of a weight, or its block."""
         if self.arrangement == "reshaped":
-            return ours.reshape(self.shape)
-        return ours.T if self.arrangement == "transposed" else ours
+            return local.reshape(self.shape)
+        return local.T if self.arrangement == "transposed" else local
 
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """A format's names for one network."""
+    """Names of the tensors of one network in one format."""
 
     links: Sequence[TensorLink]
     copies: Mapping[str, str] = field(default_factory=dict)
-    """Further names of theirs for a tensor of theirs: where they are there, they must be equal."""
-    ignored: str = r"(?!)"
-    """What is no weight, as a pattern: position numbers, versions."""
-    left_out: str = r"(?!)"
-    """Weights that the network has no use for, as a pattern: they are named, not read."""
+    """External names of tied tensors, each with the name of its original; if present, both must be equal."""
+    ignored: str = _NOTHING
+    """Pattern of names that are not weights, such as position ids or versions."""
+    unused: str = _NOTHING
+    """Pattern of weights that the network does not have; they are reported, not read."""
 
 
 @dataclass(frozen=True)
 class MappedWeights:
-    """Our weights, and what of theirs was not used."""
+    """Weights of an imported network, and the external tensors that were not used."""
 
     weights: Weights
-    left_out: list[str]
+    unused_tensors: list[str]
 
 
-def linear(ours: str, theirs: str, bias: bool = True, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
-    """A linear layer or a norm."""
-    yield TensorLink(f"{ours}.weight", f"{theirs}.weight", arrangement)
+@dataclass(frozen=True)
+class ImportedModel:
+    """Checkpoint of another toolkit, converted."""
+
+    config: Config
+    weights: Weights
+    tokenizer: Tokenizer | None
+    unused_tensors: list[str]
+    format: str
+    notes: list[str]
+    """Messages on settings that could not be converted."""
+
+
+def linear_links(
+    local: str, external: str, bias: bool = True, arrangement: Arrangement = "same"
+) -> Iterator[TensorLink]:
+    """Yield the links of a linear layer or a normalization."""
+    yield TensorLink(f"{local}.weight", f"{external}.weight", arrangement)
     if bias:
-        yield TensorLink(f"{ours}.bias", f"{theirs}.bias")
+        yield TensorLink(f"{local}.bias", f"{external}.bias")
 
 
-def attention(ours: str, theirs: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
-    """Attention whose queries, keys and values are three linear layers there as here."""
-    for name, their_name in zip(PROJECTIONS, theirs, strict=True):
-        yield from linear(f"{ours}.{name}", their_name, bias)
-    yield from linear(f"{ours}.output", output, bias)
+def attention_links(local: str, projections: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
+    """Yield the links of an attention whose queries, keys and values are three external layers."""
+    for name, projection in zip(PROJECTIONS, projections, strict=True):
+        yield from linear_links(f"{local}.{name}", projection, bias)
+    yield from linear_links(f"{local}.output", output, bias)
 
 
-def joint_projections(ours: str, weight: str, bias: str, arrangement: Arrangement = "same") -> Iterator[TensorLink]:
-    """Queries, keys and values that are one linear layer there."""
+def joint_projection_links(
+    local: str, weight: str, bias: str, arrangement: Arrangement = "same"
+) -> Iterator[TensorLink]:
+    """Yield the links of queries, keys and values that are one external layer."""
     for block, name in enumerate(PROJECTIONS):
-        yield TensorLink(f"{ours}.{name}.weight", weight, arrangement, block=block, blocks=len(PROJECTIONS))
-        yield TensorLink(f"{ours}.{name}.bias", bias, block=block, blocks=len(PROJECTIONS))
+        yield TensorLink(f"{local}.{name}.weight", weight, arrangement, block=block, num_blocks=len(PROJECTIONS))
+        yield TensorLink(f"{local}.{name}.bias", bias, block=block, num_blocks=len(PROJECTIONS))
 
 
-def apply(table: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
-    """Our weights from theirs. Everything is checked before anything is read."""
-    check_size(config, tensors)
-    shapes = our_shapes(config)
-    links = {link.ours: link for link in table.links}
-    assert links.keys() == shapes.keys(), f"the table does not fit the network: {links.keys() ^ shapes.keys()}"
-    _check_names(table, tensors.shapes)
+def import_weights(mapping: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
+    """Return the weights of the network that a config describes. Raise InteropError before reading if they differ."""
+    check_parameter_count(config, tensors)
+    shapes = weight_shapes(config)
+    links = {link.local: link for link in mapping.links}
+    assert links.keys() == shapes.keys(), f"the mapping does not fit the network: {links.keys() ^ shapes.keys()}"
+    _check_names(mapping, tensors.shapes)
     for name, link in links.items():
-        _check_shapes(link, shapes[name], tensors.shapes)
-    _check_copies(table, tensors)
+        _check_shape(link, shapes[name], tensors.shapes)
+    _check_copies(mapping, tensors)
     weights = {
-        name: link.read(as_float(tensors.get(link.theirs), link.theirs), shapes[name]).clone()
+        name: link.to_local(to_float32(tensors.get(link.external), link.external), shapes[name]).clone()
         for name, link in links.items()
     }
-    unused = [name for name in tensors.shapes if re.fullmatch(table.left_out, name)]
-    return MappedWeights(weights, sorted(unused))
+    return MappedWeights(weights, sorted(name for name in tensors.shapes if re.fullmatch(mapping.unused, name)))
 
 
-def invert(table: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
-    """Their tensors from our weights."""
+def export_weights(mapping: WeightMapping, weights: Mapping[str, Tensor]) -> Weights:
+    """Return the external tensors of a network's weights."""
     blocks: dict[str, dict[int, Tensor]] = {}
     axes: dict[str, int] = {}
-    for link in table.links:
-        found, tensor = blocks.setdefault(link.theirs, {}), link.write(weights[link.ours].detach())
-        if link.block in found and not torch.equal(found[link.block], tensor):
+    for link in mapping.links:
+        tensor_blocks = blocks.setdefault(link.external, {})
+        tensor = link.to_external(weights[link.local].detach())
+        if link.block in tensor_blocks and not torch.equal(tensor_blocks[link.block], tensor):
             raise InteropError(
-                f"{link.ours} is not tied here, but the format has one tensor, {link.theirs}, for it and others"
+                f"{link.local} is not tied in this model, but the format has one tensor, {link.external}, for it and "
+                "others"
             )
-        found[link.block] = tensor
-        axes[link.theirs] = 1 if link.arrangement == "transposed" else 0
+        tensor_blocks[link.block] = tensor
+        axes[link.external] = 1 if link.arrangement == "transposed" else 0
     return {
-        name: torch.cat([tensor for _, tensor in sorted(found.items())], axes[name])
-        if len(found) > 1
-        else found[0].contiguous()
-        for name, found in blocks.items()
+        name: torch.cat([tensor for _, tensor in sorted(tensor_blocks.items())], axes[name])
+        if len(tensor_blocks) > 1
+        else tensor_blocks[0].contiguous()
+        for name, tensor_blocks in blocks.items()
     }
 
 
-def our_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """The shape of each weight that a network would have, which is not built."""
+def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Return the shape of each weight of a network, without allocating it."""
     with torch.device("meta"):
         network: Any = build_model(config)
     return {name: tuple(tensor.shape) for name, tensor in named_weights(network).items()}
 
 
-def check_size(config: ModelConfig, tensors: CheckpointTensors) -> None:
-    """Refuses a config that asks for far more numbers than the file holds, before a network is thought of.
-
-    Of smaller differences the names of missing tensors tell more.
-    """
+def check_parameter_count(config: ModelConfig, tensors: CheckpointTensors) -> None:
+    """Raise InteropError for a config with far more parameters than the file has values, before building a network."""
     width, keys = config.model_dim, config.num_heads * (config.head_key_dim + config.head_value_dim)
     layer = 2 * width * (keys + config.feed_forward_dim)
     layers = {
         "decoder": config.num_decoder_layers,
         "transformer": config.num_encoder_layers + config.num_decoder_layers,
     }
-    asked = layers.get(config.family, config.num_encoder_layers) * layer
-    asked += width * config.read_vocab_size if config.has_text else 0
-    held = count_numbers(tensors)
-    if asked > _FAR * held:
+    expected = layers.get(config.family, config.num_encoder_layers) * layer
+    expected += width * config.read_vocab_size if config.has_text else 0
+    num_values = count_values(tensors)
+    if expected > _MAX_SIZE_RATIO * num_values:
         raise InteropError(
-            f"the settings ask for {asked:,} parameters or more, the file holds {held:,} numbers; "
-            "they do not belong together"
+            f"the settings describe a model of {expected:,} parameters or more, but the file has {num_values:,}; "
+            "use the settings and the weights of one model"
         )
 
 
-def _check_names(table: WeightMapping, shapes: Mapping[str, Shape]) -> None:
-    expected = {link.theirs for link in table.links}
+def _check_names(mapping: WeightMapping, shapes: Mapping[str, Shape]) -> None:
+    """Raise InteropError for missing and unexpected tensors."""
+    expected = {link.external for link in mapping.links}
     missing = expected - shapes.keys()
-    unused = f"(?:{table.ignored})|(?:{table.left_out})"
-    unexpected = {name for name in shapes.keys() - expected - table.copies.keys() if not re.fullmatch(unused, name)}
+    allowed = f"(?:{mapping.ignored})|(?:{mapping.unused})"
+    others = shapes.keys() - expected - mapping.copies.keys()
+    unexpected = {name for name in others if not re.fullmatch(allowed, name)}
     if missing or unexpected:
         raise InteropError(
-            f"the tensors do not fit the settings: missing {_listed(missing)}; unexpected {_listed(unexpected)}"
+            f"the tensors do not match the settings: missing {_join_names(missing)}; "
+            f"unexpected {_join_names(unexpected)}"
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     ordered = sorted(names)
-    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
-    return (", ".join(ordered[:_SHOWN]) or "none") + more
+    more = f" and {len(ordered) - _MAX_NAMES} more" if len(ordered) > _MAX_NAMES else ""
+    return (", ".join(ordered[:_MAX_NAMES]) or "none") + more
 
 
-def _check_shapes(link: TensorLink, ours: Shape, shapes: Mapping[str, Shape]) -> None:
-    expected, found = link.their_shape(ours), shapes[link.theirs]
-    if found != expected or link.blocks * prod(ours) != prod(expected):
+def _check_shape(link: TensorLink, local_shape: Shape, shapes: Mapping[str, Shape]) -> None:
+    """Raise InteropError if an external tensor has another shape than the settings imply."""
+    expected, found = link.external_shape(local_shape), shapes[link.external]
+    if found != expected or link.num_blocks * prod(local_shape) != prod(expected):
         raise InteropError(
-            f"{link.theirs} has shape {found}, the settings ask for {expected}; they do not belong together"
+            f"{link.external} has shape {found}, but the settings imply {expected}; "
+            "use the settings and the weights of one model"
         )
 
 
-def _check_copies(table: WeightMapping, tensors: CheckpointTensors) -> None:
-    for name, original in table.copies.items():
+def _check_copies(mapping: WeightMapping, tensors: CheckpointTensors) -> None:
+    """Raise InteropError if tensors that the settings tie differ."""
+    for name, original in mapping.copies.items():
         if name in tensors.shapes and original in tensors.shapes:
-            same = tensors.shapes[name] == tensors.shapes[original]
-            if not same or not torch.equal(tensors.get(name), tensors.get(original)):
-                raise InteropError(f"{name} must be tied to {original} by the settings, but holds other numbers")
+            is_same_shape = tensors.shapes[name] == tensors.shapes[original]
+            if not is_same_shape or not torch.equal(tensors.get(name), tensors.get(original)):
+                raise InteropError(f"{name} must be tied to {original} according to the settings, but has other values")

@@ -1,6 +1,6 @@
 """Functions that make training on a CPU fast: linear layers, attention, additive scores, dropout and cross-entropy.
 
-Each computes the formula in its docstring, up to rounding; dropout draws masks of its own. Inside `disabled()` they
+Each computes the formula in its docstring, up to rounding; dropout draws separate masks. Inside `disabled()` they
 consist of torch's operators, with the same masks. A layout says which rows of the activations belong to which sequence:
 padded, or padding-free where a CPU trains.
 """

@@ -1,1 +1,4 @@
-"""What a model is trained for: one file a task, each with its examples, its loss and its score."""
+"""One package per task, with its inference, evaluation and training, and the modules that the tasks share.
+
+`registry` lists the tasks. Only the modules named `training` and the package `trainable` import torch.
+"""

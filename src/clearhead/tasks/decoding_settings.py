@@ -1,17 +1,21 @@
-"""Decoding settings that contradict each other, or that a command would ignore."""
+"""Decoding settings by field name: where they belong, and errors for those that contradict or have no effect."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from clearhead.config import DecodingConfig
+from clearhead.config import DecodingConfig, merge
+from clearhead.config.decoding import SamplingConfig
 from clearhead.errors import ConfigError
-from clearhead.tasks.language_modeling.inference import DRAWING
 
-WRITERS_VERB = "translate"
-# What a verb takes from the decoding section; verbs that are not here neither search nor draw. Behind a prompt there
-# is no source to cover, the prompt is the prefix, and `sampling.max_tokens` is the limit.
-DECODING = {
-    WRITERS_VERB: tuple(DecodingConfig.model_fields),
+SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed")
+"""Fields of `decoding.sampling` about how a token is sampled; the others apply to search too."""
+SEARCH_FIELDS = ("beam_size", "beam_groups", "include")
+"""Fields of `decoding` that only search uses."""
+TEXT_TO_TEXT_VERB = "translate"
+# Fields of the decoding section by the verb that uses them; other verbs neither search nor sample. Generation has no
+# source to cover, its prefix is the prompt, and `sampling.max_tokens` limits its length.
+FIELDS_BY_VERB = {
+    TEXT_TO_TEXT_VERB: tuple(DecodingConfig.model_fields),
     "score": ("length_penalty", "length_penalty_form"),
     "generate": tuple(
         name for name in DecodingConfig.model_fields if name not in ("max_length", "coverage_penalty", "prefix")
@@ -19,38 +23,57 @@ DECODING = {
 }
 
 
-def check_decoding(given: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
-    """Refuses what would change nothing; `merged` is the given fields laid over those that hold otherwise."""
-    used = DECODING.get(verb, ())
-    for name in given:
-        if name in DecodingConfig.model_fields and name not in used:  # unknown ones are told by the config itself
-            fitting = f"which uses {', '.join(used)}" if used else "which does not search"
-            raise ConfigError(f"decoding.{name} has no meaning for {user}, {fitting}; leave it out")
-    if merged.length_penalty_form == "none" and "length_penalty" in given:
+def nest_sampling_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in the form of the decoding section: `stop`, `seed` and so on belong to its `sampling`."""
+    sampling = {name: value for name, value in settings.items() if name in SamplingConfig.model_fields}
+    others = {name: value for name, value in settings.items() if name not in sampling}
+    return merge(others, {"sampling": sampling} if sampling else {})
+
+
+def infer_method(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with the method that they imply, such as search for `beam_size`, unless they name one."""
+    if "method" in settings:
+        return dict(settings)
+    if any(name in settings for name in SEARCH_FIELDS):
+        return {**settings, "method": "search"}
+    is_sampled = any(name in settings.get("sampling", {}) for name in SAMPLING_FIELDS)
+    return {**settings, "method": "sample"} if is_sampled else dict(settings)
+
+
+def check_decoding(settings: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
+    """Raise ConfigError for settings without effect; `merged` is the complete section that they override."""
+    used = FIELDS_BY_VERB.get(verb, ())
+    for name in settings:
+        if name in DecodingConfig.model_fields and name not in used:  # the config itself reports unknown fields
+            fields = f"which uses {', '.join(used)}" if used else "which does not search"
+            raise ConfigError(f"decoding.{name} has no meaning for {user}, {fields}; leave it out")
+    if merged.length_penalty_form == "none" and "length_penalty" in settings:
         raise ConfigError(
             "decoding.length_penalty has no meaning with decoding.length_penalty_form=none; leave one of them out"
         )
-    if "diversity_penalty" in given and merged.beam_groups == 1:
+    if "diversity_penalty" in settings and merged.beam_groups == 1:
         raise ConfigError("decoding.diversity_penalty has no meaning without decoding.beam_groups; set both")
-    drawn = given.get("sampling", {})
-    if verb in (WRITERS_VERB, "generate"):
-        _check_method(given, drawn, merged, verb, user)
+    sampling = settings.get("sampling", {})
+    if verb in (TEXT_TO_TEXT_VERB, "generate"):
+        _check_method(settings, sampling, merged, verb, user)
     for name in ("top_k", "top_p", "min_p", "seed"):
-        if name in drawn and merged.sampling.temperature == 0:
-            raise ConfigError(f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest")
+        if name in sampling and merged.sampling.temperature == 0:
+            raise ConfigError(
+                f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest token"
+            )
 
 
 def _check_method(
-    given: Mapping[str, Any], drawn: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
+    settings: Mapping[str, Any], sampling: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
 ) -> None:
-    """Settings of drawing where outputs are searched for, and the other way round."""
-    idle = [name for name in drawn if verb == WRITERS_VERB or name in DRAWING]
-    if idle and merged.method != "sample":
-        name = "decoding.sampling" if verb == WRITERS_VERB else f"decoding.sampling.{idle[0]}"
+    """Raise ConfigError for settings of sampling where outputs are searched for, and for the reverse."""
+    unused = [name for name in sampling if verb == TEXT_TO_TEXT_VERB or name in SAMPLING_FIELDS]
+    if unused and merged.method != "sample":
+        name = "decoding.sampling" if verb == TEXT_TO_TEXT_VERB else f"decoding.sampling.{unused[0]}"
         raise ConfigError(f"{name} has no meaning for {user} without decoding.method=sample; set both")
     for name in ("max_tokens", "stop", "add_start_token"):
-        if name in drawn and verb == WRITERS_VERB:
+        if name in sampling and verb == TEXT_TO_TEXT_VERB:
             raise ConfigError(f"decoding.sampling.{name} is for clearhead generate; here set decoding.max_length")
     for name in ("beam_size", "stopping_rule"):
-        if name in given and merged.method == "sample":
+        if name in settings and merged.method == "sample":
             raise ConfigError(f"decoding.{name} has no meaning with decoding.method=sample; leave one of them out")

@@ -1,15 +1,27 @@
-"""Generating engines by name, over a model of a bundle. Imports torch only for engines that need it."""
+"""Generating engines of a loaded model by name, and of a network during training. torch is imported where needed."""
 
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from clearhead.config import Config
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import Engine
+from clearhead.engines.engine_choice import check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.select import check_native
 from clearhead.engines.threads import num_threads
-from clearhead.runtime import ComputeType
-from clearhead.tasks.language_modeling.inference import context_length, suppressed_tokens
+from clearhead.runtime import (
+    ComputeType,
+    NativeModel,
+    check_fallback,
+    prepare,
+    why_unavailable,
+    why_unsupported,
+)
 from clearhead.tasks.task import LoadedModel
+from clearhead.tasks.text_codec import max_training_tokens
+
+if TYPE_CHECKING:
+    from clearhead.engines.torch_engine import TorchEngine
 
 
 class SavedModel(LoadedModel, Protocol):
@@ -19,27 +31,89 @@ class SavedModel(LoadedModel, Protocol):
     def weights(self) -> ModelWeights: ...
 
 
+class PromptContext(NamedTuple):
+    """Limits of a language model, which continues prompts."""
+
+    eos_id: int
+    length: int
+    """Largest number of tokens that it attends to."""
+    suppressed_tokens: list[int]
+
+
+def prompt_context(config: Config, tokenizer: Tokenizer) -> PromptContext | None:
+    """Return the limits of a language model; None for other models."""
+    if config.model.family != "decoder":
+        return None
+    return PromptContext(tokenizer.eos_id, max_training_tokens(config), suppressed_tokens(tokenizer))
+
+
 def open_engine(model: SavedModel, name: str, compute_type: str = "float32", token_log_probs: bool = True) -> Engine:
-    """Return the engine of that name."""
-    if name == "native":
-        return _open_native(model, compute_type, token_log_probs)
-    from clearhead.tasks.torch_engines import generation_engine, translation_engine
-
-    if model.config.model.family == "decoder":
-        return generation_engine(model.network, model.config, model.tokenizer)
-    return translation_engine(model.network)
-
-
-def _open_native(model: SavedModel, compute_type: str, token_log_probs: bool) -> Engine:
-    """Return the native engine. Raises DecodingError if it cannot run this model."""
+    """Return the engine of that name. Raise DecodingError if the native engine does not support the model."""
+    context = prompt_context(model.config, model.tokenizer)
+    if name != "native":
+        return torch_engine(model.network, context)
     check_native(model.config.model)
-    prepared = model.weights.native(cast(ComputeType, compute_type))
-    if model.config.model.family != "decoder":
-        return NativeEngine(prepared, num_threads(), token_log_probs=token_log_probs)
-    return NativeEngine(
-        prepared,
-        num_threads(),
-        context_length(model.config),
-        suppressed_tokens(model.tokenizer),
-        token_log_probs=token_log_probs,
+    return _native_engine(
+        model.weights.native_model(cast(ComputeType, compute_type)), num_threads(), context, token_log_probs
     )
+
+
+def network_engine(network: Any, context: PromptContext | None = None) -> Engine:
+    """Return an engine with the network's current weights: native, or torch if the core does not support it."""
+    import torch
+
+    native_copy = _copy_to_core(network)
+    if native_copy is None:
+        return torch_engine(network, context)
+    return _native_engine(native_copy, torch.get_num_threads(), context)
+
+
+def torch_engine(network: Any, context: PromptContext | None = None) -> "TorchEngine":
+    """Return the torch engine of a network, with as many threads as torch may use."""
+    import torch
+
+    from clearhead.engines.torch_engine import TorchEngine
+    from clearhead.engines.torch_forward import device_of
+
+    model, threads, device = network.config, torch.get_num_threads(), device_of(network)
+    if context is None:
+        return TorchEngine(
+            network, model.eos_id, model.pad_id, model.read_vocab_size, model.max_positions,
+            threads=threads, device=device,
+        )  # fmt: skip
+    return TorchEngine(
+        network, context.eos_id, model.pad_id, model.vocab_size, context.length,
+        threads=threads, device=device, is_prompted=True, suppressed_tokens=context.suppressed_tokens,
+    )  # fmt: skip
+
+
+def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens that a language model must not generate: all special tokens except the end."""
+    return [token for token in tokenizer.special_ids if token != tokenizer.eos_id]
+
+
+def _native_engine(
+    model: NativeModel, threads: int, context: PromptContext | None, token_log_probs: bool = True
+) -> NativeEngine:
+    if context is None:
+        return NativeEngine(model, threads, token_log_probs=token_log_probs)
+    return NativeEngine(model, threads, context.length, context.suppressed_tokens, token_log_probs=token_log_probs)
+
+
+def _copy_to_core(network: Any) -> NativeModel | None:
+    """Return a copy of the network in the native core; None if the core does not support it.
+
+    Raise MissingPackageError if the core is missing where that is an error, such as with CI set.
+    """
+    from torch import Tensor
+
+    config, tensors = network.config, network.state_dict()
+    is_plain = all(type(tensor) is Tensor and tensor.device.type == "cpu" for tensor in tensors.values())
+    if not is_plain or why_unsupported(config):
+        return None
+    if why_unavailable():
+        check_fallback()
+        return None
+    arrays: dict[int, Any] = {}  # tied tensors share one array
+    named = {name: arrays.setdefault(tensor.data_ptr(), tensor.float().numpy()) for name, tensor in tensors.items()}
+    return prepare(config, named)

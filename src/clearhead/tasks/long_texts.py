@@ -1,7 +1,4 @@
-"""Texts with more tokens than a model accepts: split, skipped or refused, and counted for a report.
-
-Texts as the rows that an encoder reads: one row per text, several for a text that is too long.
-"""
+"""Texts with more tokens than a model accepts: split, skipped or refused, and counted for a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,27 +45,27 @@ class LongTexts:
         if not self.count:
             return ""
         lines = "1 line has" if self.count == 1 else f"{self.count:,} lines have"
-        done = "split and processed in parts" if self.policy == "split" else "skipped, with empty output"
-        where = f"line {self.first_line}" if self.count == 1 else f"the first is line {self.first_line}"
-        return f"{lines} more than {self.limit:,} tokens, the model's limit: {done} ({where})"
+        action = "split and processed in parts" if self.policy == "split" else "skipped, with empty output"
+        location = f"line {self.first_line}" if self.count == 1 else f"the first is line {self.first_line}"
+        return f"{lines} more than {self.limit:,} tokens, the model's limit: {action} ({location})"
 
 
 def segment_texts(
     texts: Sequence[str], segmenter: Segmenter, long_texts: LongTexts, first_line: int = 1
 ) -> list[SegmentedText | None]:
     """Return the parts of each text; None for a text that is skipped because it is too long."""
-    found: list[SegmentedText | None] = []
+    results: list[SegmentedText | None] = []
     for line, (text, segmented) in enumerate(zip(texts, segmenter.segment(texts), strict=True), first_line):
-        is_kept = not segmented.is_long
+        is_used = not segmented.is_long
         if segmented.is_long:
-            is_kept = long_texts.record(line, segmenter.count_tokens([text])[0], segmenter.limit)
-        found.append(segmented if is_kept else None)
-    return found
+            is_used = long_texts.record(line, segmenter.count_tokens([text])[0], segmenter.limit)
+        results.append(segmented if is_used else None)
+    return results
 
 
 @dataclass(frozen=True)
-class FramedTexts:
-    """Rows of token ids, with the parts of each text that they come from."""
+class EncoderRows:
+    """Texts as the rows of token ids that an encoder reads: one row per text, several for a long text."""
 
     rows: list[list[int]]
     parts: list[list[str]]
@@ -79,19 +76,22 @@ class FramedTexts:
     """Special tokens of each row."""
 
 
-def split_framed(model: LoadedModel, texts: Sequence[str], long_texts: LongTexts, first_line: int = 1) -> FramedTexts:
+def split_into_rows(
+    model: LoadedModel, texts: Sequence[str], long_texts: LongTexts, first_line: int = 1
+) -> EncoderRows:
     """Return the rows of the texts, with special tokens; each has at most as many tokens as the model accepts."""
     encode, codec = model.tokenizer.encode_batch, get_task(model.config.task).codec
     num_special_tokens = len(codec.add_special_tokens(model.tokenizer, []))
     limit = max_input_tokens(model.config) - num_special_tokens
     segmenter = Segmenter("none", "", limit, lambda parts: [len(ids) for ids in encode(parts)])
     segmented = segment_texts(texts, segmenter, long_texts, first_line)
-    encoded = iter(encode([part for one in segmented if one for part in one.parts]))
-    found = FramedTexts([], [], [], num_special_tokens)
-    for one in segmented:
-        parts = [(part, ids) for part in (one.parts if one else ()) if (ids := next(encoded))]
-        start = len(found.rows)
-        found.rows.extend(codec.add_special_tokens(model.tokenizer, ids) for _, ids in parts)
-        found.parts.append([part for part, _ in parts])
-        found.spans.append(slice(start, len(found.rows)))
-    return found
+    parts_of = [text.parts if text else () for text in segmented]
+    encoded = iter(encode([part for parts in parts_of for part in parts]))
+    result = EncoderRows([], [], [], num_special_tokens)
+    for parts in parts_of:
+        rows = [(part, ids) for part in parts if (ids := next(encoded))]
+        start = len(result.rows)
+        result.rows.extend(codec.add_special_tokens(model.tokenizer, ids) for _, ids in rows)
+        result.parts.append([part for part, _ in rows])
+        result.spans.append(slice(start, len(result.rows)))
+    return result

@@ -1,16 +1,16 @@
-"""Every task by its name."""
+"""The tasks by name."""
 
 from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.data.tokenizer.tokenizer import MASK
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Task
-from clearhead.tasks.text_codec import EncoderCodec, MaskedCodec, PromptCodec, SentinelCodec
 
 NUM_SENTINELS = 32
 
 _TASKS = (
     Task(
         name="translate",
+        package="translation",
         verb="translate",
         record_name="pairs",
         data_fields=(
@@ -18,11 +18,10 @@ _TASKS = (
             "sampling_temperature", "source_tags", "validation_tags", "bpe_dropout", "languages", "split",
         ),
         base={"task": "translate", "model": {"head": "generation"}},
-        training="translation.training",
-        evaluation="translation.evaluation",
     ),
     Task(
         name="classify",
+        package="classification",
         verb="classify",
         record_name="labelled texts",
         data_fields=(*TABLE_FIELDS, "max_chars", "max_tokens"),
@@ -31,12 +30,10 @@ _TASKS = (
             "model": {"family": "encoder", "head": "classification"},
             "training": {"label_smoothing": 0.0},
         },
-        training="classification.training",
-        evaluation="classification.inference",
-        codec=EncoderCodec(),
     ),
     Task(
         name="tag",
+        package="tagging",
         verb="tag",
         record_name="tagged sentences",
         data_fields=("max_chars", "max_tokens"),
@@ -45,33 +42,29 @@ _TASKS = (
             "model": {"family": "encoder", "head": "token_classification"},
             "training": {"label_smoothing": 0.0},
         },
-        training="tagging.training",
-        evaluation="tagging.inference",
-        codec=EncoderCodec(),
     ),
     Task(
         name="lm",
+        package="language_modeling",
         verb="generate",
         record_name="documents",
         data_fields=("document_unit", "max_tokens", "attend_across_documents"),
         base={
             "task": "lm",
             "model": {"family": "decoder"},
-            "tokenizer": {"normalization": "none"},  # line breaks are text that is to be generated
+            "tokenizer": {"normalization": "none"},  # line breaks are generated too
             "data": {"document_unit": "paragraph"},
             "training": {"label_smoothing": 0.0},
             "decoding": {"method": "sample"},
         },
-        training="language_modeling.training",
-        evaluation="language_modeling.evaluation",
-        codec=PromptCodec(),
     ),
     Task(
         name="mlm",
+        package="masked_lm",
         verb="fill",
         record_name="documents",
         data_fields=("document_unit", "max_tokens", "mask_probability", "whole_word_masking"),
-        # Positions are learned only as far as rows reach: a longer text would stand on positions never trained.
+        # Position embeddings are trained for `data.max_tokens` positions; longer texts would use untrained ones.
         base={
             "task": "mlm",
             "model": {
@@ -82,12 +75,10 @@ _TASKS = (
             "data": {"document_unit": "line", "max_tokens": 256},
             "training": {"label_smoothing": 0.0},
         },
-        training="masked_lm.training",
-        evaluation="masked_lm.evaluation",
-        codec=MaskedCodec(),
     ),
     Task(
         name="denoise",
+        package="denoising",
         verb="translate",
         record_name="documents",
         data_fields=("document_unit", "max_tokens", "mask_probability"),
@@ -98,14 +89,12 @@ _TASKS = (
             },
             "tokenizer": {"special_tokens": tuple(f"<x{number}>" for number in range(NUM_SENTINELS))},
         },
-        training="denoising.training",
-        evaluation="denoising.evaluation",
-        codec=SentinelCodec(),
     ),
     Task(
         name="image",
+        package="image_classification",
         verb="classify",
-        record_name="pictures",
+        record_name="images",
         data_fields=("random_shift",),
         base={
             "task": "image",
@@ -113,12 +102,10 @@ _TASKS = (
             "data": {"validation_share": 0.1},
             "training": {"label_smoothing": 0.0},
         },
-        training="image_classification.training",
-        evaluation="image_classification.inference",
-        codec=EncoderCodec(),
     ),
     Task(
         name="caption",
+        package="captioning",
         verb="translate",
         record_name="captions",
         data_fields=(*TABLE_FIELDS, "max_chars", "max_tokens", "random_shift"),
@@ -127,18 +114,17 @@ _TASKS = (
             "model": {"family": "transformer", "input": "image"},
             "data": {"validation_share": 0.1},
         },
-        training="captioning.training",
-        evaluation="captioning.training",
     ),
     Task(
         name="embed",
+        package="sentence_embedding",
         verb="embed",
         record_name="texts",
         data_fields=(),
         base={"task": "embed", "model": {"family": "encoder", "head": "embedding"}},
-        training="sentence_embedding",
-        evaluation="sentence_embedding",
-        codec=EncoderCodec(),
+        untrainable=(
+            "embeddings are not trained; train --task mlm on text, or --task classify --from this model"
+        ),
     ),
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
@@ -147,5 +133,5 @@ TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 def get_task(name: str) -> Task:
     """Return the task of that name."""
     if name not in TASKS:
-        raise ConfigError(f"unknown task {name!r}; there are {', '.join(TASKS)}.")
+        raise ConfigError(f"unknown task {name!r}; expected one of {', '.join(TASKS)}")
     return TASKS[name]

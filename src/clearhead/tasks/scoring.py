@@ -1,12 +1,11 @@
-"""Log-probabilities of given outputs: every token of a target under teacher forcing, without search.
+"""Forced decoding: log-probabilities of the tokens of given outputs, and attention on request, without search.
 
-Forced decoding of given pairs: an engine computes the probabilities of their targets, and attention if asked for.
+H heads, T target length, S source length
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clearhead.config import DecodingConfig
 from clearhead.data.corpus.id_arrays import PairIds
@@ -14,16 +13,17 @@ from clearhead.data.readers.pairs import Pair
 from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
+from clearhead.json_format import JsonResult
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
-TOGETHER = 4096  # pairs per call of the engine, which batches those of similar length
+PAIRS_PER_CALL = 4096  # of the engine, which batches pairs of similar length
 
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """A pair as ids, without start and end."""
+    """A pair with its ids, without start and end tokens."""
 
     pair: Pair
     source: list[int]
@@ -31,65 +31,58 @@ class EncodedPair:
 
     @property
     def length(self) -> int:
-        """Places that its longer side takes, with the end."""
+        """Positions of the longer side, with the end token."""
         return max(len(self.source), len(self.target)) + 1
 
 
 def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[EncodedPair]:
-    """The pairs as ids; refuses what the network cannot take whole, by its line in `path`."""
-    pieces = get_task(model.config.task).codec.encode
-    sources = pieces(model.tokenizer, [pair.source for pair in pairs])
-    targets = pieces(model.tokenizer.target, [pair.target for pair in pairs])
-    encoded = [EncodedPair(*each) for each in zip(pairs, sources, targets, strict=True)]
+    """Return the pairs with their ids; raise DataError with the line in `path` of a pair that is too long."""
+    encode = get_task(model.config.task).codec.encode
+    sources = encode(model.tokenizer, [pair.source for pair in pairs])
+    targets = encode(model.tokenizer.target, [pair.target for pair in pairs])
+    encoded = list(map(EncodedPair, pairs, sources, targets))
     limit = max_input_tokens(model.config)
-    for one in encoded:
-        if one.length > limit:
-            problem = f"{one.length - 1:,} pieces, the model takes {limit - 1:,}; split the line"
-            raise DataError.at(path, one.pair.line, problem)
+    for pair in encoded:
+        if pair.length > limit:
+            problem = f"{pair.length - 1:,} tokens, the model accepts {limit - 1:,}; split the line"
+            raise DataError.at(path, pair.pair.line, problem)
     return encoded
 
 
-def force_pairs(
-    engine: ScoringEngine, encoded: Sequence[EncodedPair], end_id: int, attention_layer: int | None = None
+def decode_forced(
+    engine: ScoringEngine, pairs: Sequence[EncodedPair], eos_id: int, attention_layer: int | None = None
 ) -> Iterator[tuple[EncodedPair, Floats, Floats | None]]:
     """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
-    for first in range(0, len(encoded), TOGETHER):
-        part = encoded[first : first + TOGETHER]
-        sources, targets = [[*one.source, end_id] for one in part], [[*one.target, end_id] for one in part]
-        for one, (log_probs_T, weights_HTS) in zip(part, engine.score(sources, targets, attention_layer), strict=True):
-            yield one, log_probs_T, weights_HTS
+    for first in range(0, len(pairs), PAIRS_PER_CALL):
+        chunk = pairs[first : first + PAIRS_PER_CALL]
+        sources, targets = [[*pair.source, eos_id] for pair in chunk], [[*pair.target, eos_id] for pair in chunk]
+        scores = engine.score(sources, targets, attention_layer)
+        for pair, (log_probs_T, weights_HTS) in zip(chunk, scores, strict=True):
+            yield pair, log_probs_T, weights_HTS
 
 
-def mean_nll_of(engine: ScoringEngine, store: PairIds, end_id: int) -> float:
-    """Return the mean negative log-likelihood of a target token, the end of each target included."""
+def mean_target_nll(engine: ScoringEngine, pairs: PairIds, eos_id: int) -> float:
+    """Return the mean negative log-likelihood per target token, the end of each target included."""
     total, count = 0.0, 0
-    for first in range(0, len(store), TOGETHER):
-        part = range(first, min(first + TOGETHER, len(store)))
-        sources, targets = ([[*side[i].tolist(), end_id] for i in part] for side in (store.source, store.target))
+    for first in range(0, len(pairs), PAIRS_PER_CALL):
+        chunk = range(first, min(first + PAIRS_PER_CALL, len(pairs)))
+        sources, targets = ([[*side[i].tolist(), eos_id] for i in chunk] for side in (pairs.source, pairs.target))
         for log_probs_T, _ in engine.score(sources, targets):
             total, count = total - float(log_probs_T.sum(dtype="float64")), count + len(log_probs_T)
     return total / count
 
 
 @dataclass(frozen=True)
-class ScoredOutput:
-    """The log-probability of a given output, of each of its tokens, and what search would rank it by."""
+class ScoredOutput(JsonResult):
+    """The probability of a given output."""
 
     log_prob: float
     score: float
+    """Length-normalized log-probability, by which search would rank the output."""
     tokens: tuple[str, ...]
-    """The pieces; the end token is not among them."""
+    """The tokens without the end token."""
     token_log_probs: tuple[float, ...]
-    """Of every piece, and of the end token."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "log_prob": self.log_prob,
-            "score": self.score,
-            "tokens": list(self.tokens),
-            "token_log_probs": list(self.token_log_probs),
-        }
+    """Log-probability of each token and of the end token."""
 
 
 def score_pairs(
@@ -97,9 +90,9 @@ def score_pairs(
 ) -> list[ScoredOutput]:
     """Return the log-probability of each pair's target. Errors name the pair's line in `path`."""
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
-    scored = []
-    for one, log_probs_T, _ in force_pairs(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
-        pieces, log_probs = tuple(tokenizer.piece(token) for token in one.target), tuple(log_probs_T.tolist())
+    results = []
+    for pair, log_probs_T, _ in decode_forced(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
+        tokens, log_probs = tuple(map(tokenizer.piece, pair.target)), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
-        scored.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), pieces, log_probs))
-    return scored
+        results.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), tokens, log_probs))
+    return results

@@ -1,12 +1,12 @@
-"""A task: one kind of model, with its command, its settings and its text codec; and a loaded model as tasks see it.
+"""A task: one kind of model, with its command, its settings and its package; and a loaded model as tasks see it.
 
-Does not import torch: the training side of a task is imported when it is used.
+Does not import torch: the training module of a task is imported on first use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -16,16 +16,19 @@ from clearhead.data.records import Corpus, R
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
+from clearhead.errors import TaskError
 from clearhead.tasks.text_codec import TextCodec
 
 if TYPE_CHECKING:
-    from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles
+    from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+    from clearhead.tasks.trainable.task import PreparedTask
 
-Tell = Callable[[str], object]
+Log = Callable[[str], object]
+"""Function that shows one line to the user."""
 
 
 class LoadedModel(Protocol):
-    """A trained model with the engines that run it, each made on first use."""
+    """A trained model with the engines that run it, each created on first use."""
 
     @property
     def config(self) -> Config: ...
@@ -33,7 +36,7 @@ class LoadedModel(Protocol):
     def tokenizer(self) -> Tokenizer: ...
     @property
     def network(self) -> Any:
-        """The torch network, for what only torch can do."""
+        """The torch network, for computations that only torch supports."""
 
     @property
     def generating_engine(self) -> Engine: ...
@@ -48,29 +51,32 @@ class LoadedModel(Protocol):
 
 
 class EvaluationReport(Protocol):
-    """Scores of a model on a test set; as text, one line each."""
+    """Scores of a model on a test set; as text, one score per line."""
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the scores for programs."""
+        """Return the scores as a JSON object."""
+
+
+class InferenceModule(Protocol):
+    """The module `inference` of a task's package. It does not import torch."""
+
+    CODEC: TextCodec
+    """Conversion between text and token ids."""
+
+    def evaluate(
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log
+    ) -> EvaluationReport:
+        """Return the scores on test files; `log` receives a line per kind of skipped record."""
 
 
 class TrainingModule(Protocol):
-    """Training side of a task: the module `training` of its package."""
+    """The module `training` of a task's package."""
 
-    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
+    def load_records(self, files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
 
-    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
-        """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
-
-
-class EvaluationModule(Protocol):
-    """Evaluation side of a task."""
-
-    def evaluate(
-        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
-    ) -> EvaluationReport:
-        """Return the scores on test files; `tell` receives what was skipped."""
+    def prepare(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
+        """Return the prepared task. Without a tokenizer (that of a pretrained model) a new one is trained."""
 
 
 @dataclass(frozen=True)
@@ -78,43 +84,52 @@ class Task:
     """One kind of model."""
 
     name: str
-    """As in `--task`."""
+    """Value of `--task`."""
+    package: str
+    """Package below `tasks` with the modules `inference` and `training`."""
     verb: str
-    """The command that runs such a model."""
+    """Command that runs models of this task."""
     record_name: str
-    """What files of the task contain, in the plural."""
+    """Records of its files, in the plural."""
     data_fields: tuple[str, ...]
-    """The settings of the data section that it uses, besides those about holding out."""
+    """Settings of the data section that it uses, besides those about validation data."""
     base: Mapping[str, Any]
     """Base settings, overridden by presets, recipes and users."""
-    training: str
-    """Name of the module below `tasks` with `read` and `make`."""
-    evaluation: str
-    """Name of the module below `tasks` with `evaluate`."""
-    codec: TextCodec = field(default_factory=TextCodec)
+    untrainable: str = ""
+    """Reason why models of this task cannot be trained; empty if they can."""
 
-    def read(self, files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Any]:
+    @property
+    def codec(self) -> TextCodec:
+        """Conversion between text and token ids."""
+        return self._inference.CODEC
+
+    def load_records(self, files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Any]:
         """Return the records to train and to validate on."""
-        return self._training.read(files, config, tell)
+        return self._training.load_records(files, config, log)
 
-    def make(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
-        """Return the prepared task; a given tokenizer (of a pretrained model) is used instead of a new one."""
-        return self._training.make(config, records, tokenizer, tell)
+    def prepare(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
+        """Return the prepared task. Without a tokenizer (that of a pretrained model) a new one is trained."""
+        return self._training.prepare(config, records, tokenizer, log)
 
     def evaluate(
-        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell
+        self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log
     ) -> EvaluationReport:
-        """Return the scores on test files; `tell` receives what was skipped."""
-        module = cast(EvaluationModule, import_module(f"clearhead.tasks.{self.evaluation}"))
-        return module.evaluate(model, paths, decoding, tell)
+        """Return the scores on test files; `log` receives a line per kind of skipped record."""
+        return self._inference.evaluate(model, paths, decoding, log)
+
+    @property
+    def _inference(self) -> InferenceModule:
+        return cast(InferenceModule, import_module(f"clearhead.tasks.{self.package}.inference"))
 
     @property
     def _training(self) -> TrainingModule:
-        return cast(TrainingModule, import_module(f"clearhead.tasks.{self.training}"))
+        if self.untrainable:
+            raise TaskError(self.untrainable)
+        return cast(TrainingModule, import_module(f"clearhead.tasks.{self.package}.training"))
 
 
-def test_records(corpus: Corpus[R], tell: Tell) -> Sequence[R]:
-    """Return the records of a test set; `tell` receives how it was read and what was skipped."""
+def usable_records(corpus: Corpus[R], log: Log) -> Sequence[R]:
+    """Return the records of a test set; `log` receives how it was read and which records were skipped."""
     for line in corpus.skips.messages():
-        tell(line)
+        log(line)
     return corpus.records

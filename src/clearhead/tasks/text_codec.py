@@ -1,6 +1,6 @@
-"""Texts as the token ids that a model reads, and generated token ids as text: one codec per kind of task.
+"""Conversion between texts and the token ids of a model, and the largest number of tokens of a text.
 
-Inspection uses the codec of a model's task too, so that it sees the same ids as the task's own command.
+Inspection uses the codec of a model's task too, so that it processes the same ids as the task's own command.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,9 @@ from clearhead.config import Config
 from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
-from clearhead.tasks.denoising.span_corruption import decode_marked, encode_marked
-from clearhead.tasks.masked_lm.mask_tokens import encode_gaps
 
-SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
-BLOCK = 1024  # documents that are tokenized at a time
+NUM_SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
+DOCUMENTS_PER_BLOCK = 1024  # tokenized at a time
 
 
 class TextCodec:
@@ -25,7 +23,7 @@ class TextCodec:
         return tokenizer.encode_batch(texts)
 
     def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-        """Return the ids as the network reads them."""
+        """Return the ids with the special tokens of the network's input."""
         return [*ids, tokenizer.eos_id]
 
     def detokenize(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
@@ -37,52 +35,28 @@ class EncoderCodec(TextCodec):
     """<s> text </s>: the input of encoders. The first position can represent the whole text, as BERT's [CLS] does."""
 
     def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-        """Return the ids as the network reads them."""
+        """Return the ids with the special tokens of the network's input."""
         return [tokenizer.bos_id, *ids, tokenizer.eos_id]
 
 
-class MaskedCodec(EncoderCodec):
-    """Text for masked language models, with [MASK] or <mask> for masked tokens."""
-
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens except masks."""
-        return [encode_gaps(tokenizer, text) for text in texts]
-
-
-class SentinelCodec(TextCodec):
-    """Text in which sentinels such as <x0> mark missing spans."""
-
-    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens except sentinels."""
-        return [encode_marked(tokenizer, text) for text in texts]
-
-    def detokenize(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """Return the text of generated ids, with the sentinels."""
-        return decode_marked(tokenizer, ids)
-
-
-class PromptCodec(TextCodec):
-    """<s> text: prompts begin as documents do, and have no end."""
-
-    def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-        """Return the ids as the network reads them."""
-        return [tokenizer.bos_id, *ids]
-
-
-def encoded(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
-    """Yield each document with its ids; the ids of a large text are in memory for one block at a time."""
-    left = iter(documents)
-    while block := list(islice(left, BLOCK)):
+def encode_documents(documents: Sequence[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, list[int]]]:
+    """Yield each document with its ids; only one block of documents is tokenized in memory at a time."""
+    remaining = iter(documents)
+    while block := list(islice(remaining, DOCUMENTS_PER_BLOCK)):
         yield from zip(block, tokenizer.encode_batch([document.text for document in block]), strict=True)
+
+
+def max_training_tokens(config: Config) -> int:
+    """Return how many tokens, special ones included, a sequence of the training data may have."""
+    return min(config.data.max_tokens, config.model.max_positions)
 
 
 def max_input_tokens(config: Config) -> int:
     """Return how many tokens a trained model accepts: with learned positions at most as many as in training."""
-    limit = config.model.max_positions
-    return min(limit, config.data.max_tokens) if config.model.positions == "learned" else limit
+    return max_training_tokens(config) if config.model.positions == "learned" else config.model.max_positions
 
 
-def check_length(number: int, length: int, limit: int, what: str = "line") -> None:
-    """Raise DataError if a text has more tokens than the model accepts."""
+def check_length(number: int, length: int, limit: int, location: str = "line") -> None:
+    """Raise DataError if a text has more tokens than the model accepts; `location` precedes its number."""
     if length > limit:
-        raise DataError(f"{what} {number} has {length:,} tokens, the model accepts {limit:,}; split it")
+        raise DataError(f"{location} {number} has {length:,} tokens, the model accepts {limit:,}; split it")

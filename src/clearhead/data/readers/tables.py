@@ -43,7 +43,7 @@ HEADER_NAMES = {
     },
     "source": {"source", "src"},
     "target": {"target", "tgt", "trg", "translation"},
-    "picture": {"picture", "image", "path", "file", "filename"},
+    "image": {"image", "picture", "path", "file", "filename"},
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from clearhead.inspection.analyses.word_attention import WordAttention, WordSpan
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.scoring import EncodedPair, encode_pairs, force_pairs
+from clearhead.tasks.scoring import EncodedPair, decode_forced, encode_pairs
 from clearhead.tasks.task import LoadedModel
 
 
@@ -115,7 +115,7 @@ def _attention(model: LoadedModel, pairs: Sequence[Pair], path: Path | str, laye
     engine = model.scoring_engine
     return (
         _by_words(model, one, weights_HTS[None])
-        for one, _, weights_HTS in force_pairs(engine, encoded, model.tokenizer.eos_id, layer)
+        for one, _, weights_HTS in decode_forced(engine, encoded, model.tokenizer.eos_id, layer)
         if weights_HTS is not None
     )
 

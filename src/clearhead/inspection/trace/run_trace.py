@@ -35,8 +35,8 @@ from clearhead.inspection.trace.trace_types import (
 )
 from clearhead.model.vision.vision_transformer import PatchEmbedding, patches_per_side
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.image_classification.inference import read_images, scaled
-from clearhead.tasks.lexical_constraints import constraints_of
+from clearhead.tasks.image_classification.inference import read_images, scale_pixels
+from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
@@ -90,7 +90,7 @@ def text_input(model: LoadedModel, text: str) -> TraceInput:
 def image_input(model: LoadedModel, path: Path) -> TraceInput:
     """A picture as the model's own verb would read it."""
     places, grid = patch_positions(model.network)
-    return TraceInput(str(path), torch.from_numpy(scaled(read_images(model.config.model, [path]))), places, grid)
+    return TraceInput(str(path), torch.from_numpy(scale_pixels(read_images(model.config.model, [path]))), places, grid)
 
 
 def patch_positions(network: nn.Module) -> tuple[tuple[TokenSpan, ...], PatchGrid | None]:
@@ -179,7 +179,7 @@ class _Tree:
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
 
-    def see(self, candidate: Candidate) -> None:
+    def observe(self, candidate: Candidate) -> None:
         """One more."""
         self.candidates.append(candidate)
 
@@ -198,7 +198,7 @@ def search(
     limit = max(1, min(settings.longest(given.length), room))
     if settings.min_length > limit:
         raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
-    asked = constraints_of(settings, model.tokenizer.target)
+    asked = resolve_constraints(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
     ids, constraints = (config.eos_id, config.pad_id), [asked] if asked else ()
     batch = SearchBatch(generator, given.sources, settings, [limit], *ids, n_best, tree, constraints)

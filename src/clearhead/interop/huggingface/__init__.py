@@ -1,1 +1,3 @@
-"""Hugging Face folders: one module per family with its tensor names and settings. `transformers` is not imported."""
+"""Hugging Face folders: one module per model family with its settings and tensor names. Does not import
+`transformers`.
+"""

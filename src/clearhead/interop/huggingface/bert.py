@@ -1,117 +1,157 @@
-"""BERT: an encoder with learned positions and segments, alone or with a head for masked words, labels or tags."""
+"""BERT and DistilBERT: post-norm encoders, alone or with a head for masked words, labels or tags.
+
+DistilBERT has no segments and no pooler; instead of a pooler, its classifier has one more layer, with ReLU.
+"""
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
-from clearhead.interop.huggingface.formats import (
-    ModelFormat,
-    Settings,
-    architecture,
-    attention_dropout,
-    label_settings,
-    labels_of,
-    plain_heads,
-)
-from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.huggingface.model_format import ConfigKey, EncoderLayerNames, ModelFormat
+from clearhead.interop.settings import Settings, SettingsReader, equal_head_widths
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, linear_links
 
-TASKS = {
-    "BertModel": "embed",
-    "BertForMaskedLM": "mlm",
-    "BertForPreTraining": "mlm",
-    "BertForSequenceClassification": "classify",
-    "BertForTokenClassification": "tag",
-}
-ARCHITECTURES = {task: name for name, task in TASKS.items() if name != "BertForPreTraining"}
 HEADS = {"embed": "embedding", "mlm": "masked_lm", "classify": "classification", "tag": "token_classification"}
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
-PREFIX = "bert."
+_POSITIONS_KEY = ConfigKey("max_position_embeddings", 512)
 
 
-def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
-    """Our settings."""
-    task = architecture(options, TASKS)
-    options.only(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
-    if task == "mlm":
-        options.only(hidden_act="gelu", tie_word_embeddings=True)  # the head's own activation is gelu here
-    labels = labels_of(options) if task in ("classify", "tag") else []
-    limit = options.number("max_position_embeddings", 512)
-    has_pooler = task in ("embed", "classify") and any("pooler.dense" in name for name in tensors.shapes)
+@dataclass(frozen=True)
+class _TensorNames:
+    """Names of the tensors of one of the two families."""
+
+    prefix: str
+    """Prefix of the encoder in models with a head."""
+    layers: str
+    layer: EncoderLayerNames
+    transform: str
+    transform_norm: str
+    output_bias: str
+    copies: dict[str, str]
+    """Tied tensors; `{embedding}` is replaced by the name of the token embedding."""
+    pooler: str
+    pooler_tasks: tuple[str, ...]
+    unused: str
+    """Pattern of weights that are never used."""
+    unused_heads: str
+    """Pattern of the weights of heads, if only the encoder is imported."""
+    unused_pooler: str
+    """Pattern of the weights of the pooler, if the task does not use it."""
+
+    def has_pooler(self, config: Config) -> bool:
+        """Return whether the architecture of the task contains the pooler of the model."""
+        return config.model.pooler and config.task in self.pooler_tasks
+
+    def mapping(self, config: Config, tensor_names: Collection[str]) -> WeightMapping:
+        """Return the mapping. An encoder alone has the prefix only if it was taken from a larger model."""
+        task = config.task
+        has_prefix = task != "embed" or any(name.startswith(self.prefix) for name in tensor_names)
+        prefix = self.prefix if has_prefix else ""
+        links = [*_embedding_links(f"{prefix}embeddings", bool(config.model.num_segments))]
+        links += self.layer.links(prefix + self.layers, config.model.num_encoder_layers)
+        if self.has_pooler(config):
+            links += linear_links("backbone.pooler", self.pooler.format(prefix=prefix))
+        if task == "mlm":
+            links += linear_links("transform", self.transform)
+            links += linear_links("norm", self.transform_norm)
+            links.append(TensorLink("output.bias", self.output_bias))
+        elif task != "embed":
+            links += linear_links("output", "classifier")
+        embedding = f"{prefix}embeddings.word_embeddings.weight"
+        copies = {name: original.format(embedding=embedding) for name, original in self.copies.items()}
+        unused = [self.unused, *[self.unused_heads] * (task == "embed")]
+        unused += [self.unused_pooler] * (not self.has_pooler(config))
+        return WeightMapping(links, copies, r".*\.position_ids", "|".join(unused))
+
+
+def _embedding_links(external: str, has_segments: bool) -> Iterator[TensorLink]:
+    yield TensorLink("backbone.embedding.tokens.weight", f"{external}.word_embeddings.weight")
+    yield TensorLink("backbone.embedding.positions.weight", f"{external}.position_embeddings.weight")
+    if has_segments:
+        yield TensorLink("backbone.embedding.segments.weight", f"{external}.token_type_embeddings.weight")
+    yield from linear_links("backbone.embedding.norm", f"{external}.LayerNorm")
+
+
+_BERT_NAMES = _TensorNames(
+    prefix="bert.",
+    layers="encoder.layer",
+    layer=EncoderLayerNames(
+        "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+        "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm",
+    ),
+    transform="cls.predictions.transform.dense",
+    transform_norm="cls.predictions.transform.LayerNorm",
+    output_bias="cls.predictions.bias",
+    copies={
+        "cls.predictions.decoder.bias": "cls.predictions.bias", "cls.predictions.decoder.weight": "{embedding}"
+    },
+    pooler="{prefix}pooler.dense",
+    pooler_tasks=("embed", "classify"),
+    unused=r"cls\.seq_relationship\..*",
+    unused_heads=r"cls\..*",
+    unused_pooler=r"(bert\.)?pooler\.dense\.(weight|bias)",
+)  # fmt: skip
+_DISTILBERT_NAMES = _TensorNames(
+    prefix="distilbert.",
+    layers="transformer.layer",
+    layer=EncoderLayerNames(
+        "attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "sa_layer_norm",
+        "ffn.lin1", "ffn.lin2", "output_layer_norm",
+    ),
+    transform="vocab_transform",
+    transform_norm="vocab_layer_norm",
+    output_bias="vocab_projector.bias",
+    copies={"vocab_projector.weight": "{embedding}"},
+    pooler="pre_classifier",
+    pooler_tasks=("classify",),
+    unused=r"(?!)",
+    unused_heads=r"vocab_.*",
+    unused_pooler=r"(?!)",
+)  # fmt: skip
+
+
+def _encoder_settings(options: SettingsReader, task: str) -> Settings:
+    """Return the settings that both families have."""
     return {
-        "task": task,
-        "labels": labels,
-        "data": {"max_tokens": limit},
+        "data": {"max_tokens": _POSITIONS_KEY.read(options)},
         "model": {
             "family": "encoder",
             "head": HEADS[task],
-            "num_encoder_layers": options.number("num_hidden_layers"),
-            "model_dim": options.number("hidden_size"),
-            "feed_forward_dim": options.number("intermediate_size"),
-            "num_heads": options.number("num_attention_heads"),
-            "dropout": options.small("hidden_dropout_prob", 0.1),
             "norm_placement": "post",
-            "norm_epsilon": options.small("layer_norm_eps", 1e-12),
-            "activation": options.activation("hidden_act", "gelu"),
             "positions": "learned",
-            "max_positions": limit,
             "scale_embeddings": False,
             "embedding_norm": True,
-            "num_segments": options.number("type_vocab_size", 2),
             "pooling": "first",
-            "pooler": has_pooler,
-            "num_labels": len(labels),
-            "vocab_size": options.number("vocab_size"),
-            "pad_id": options.identifier("pad_token_id", 0),
         },
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
-    """The names; a body alone is saved without a prefix, or with one if it was cut out of a larger model."""
-    task, model = config.task, config.model
-    prefix = PREFIX if task != "embed" or any(name.startswith(PREFIX) for name in names) else ""
-    links = [*_body(prefix, model.num_encoder_layers, bool(model.num_segments))]
-    if _has_pooler(config):
-        links += linear("backbone.pooler", f"{prefix}pooler.dense")
+def _read_bert(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
+    """Return the settings of BERT. The activation function of the masked-language head is always GELU in clearhead."""
+    options.require(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     if task == "mlm":
-        head = "cls.predictions"
-        links += linear("transform", f"{head}.transform.dense")
-        links += linear("norm", f"{head}.transform.LayerNorm")
-        links.append(TensorLink("output.bias", f"{head}.bias"))
-    elif task != "embed":
-        links += linear("output", "classifier")
-    copies = {
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-        "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
-    }
-    pooler = "" if _has_pooler(config) else r"|(bert\.)?pooler\.dense\.(weight|bias)"
-    head = r"|cls\..*" if task == "embed" else ""
-    return WeightMapping(links, copies, r".*\.position_ids", r"cls\.seq_relationship\..*" + pooler + head)
+        options.require(hidden_act="gelu", tie_word_embeddings=True)
+    settings = _encoder_settings(options, task)
+    has_pooler = task in _BERT_NAMES.pooler_tasks and any("pooler.dense" in name for name in tensors.shapes)
+    settings["model"]["pooler"] = has_pooler
+    return settings
 
 
-def _body(prefix: str, num_layers: int, has_segments: bool) -> Iterator[TensorLink]:
-    embedding = f"{prefix}embeddings"
-    yield TensorLink("backbone.embedding.tokens.weight", f"{embedding}.word_embeddings.weight")
-    yield TensorLink("backbone.embedding.positions.weight", f"{embedding}.position_embeddings.weight")
-    if has_segments:
-        yield TensorLink("backbone.embedding.segments.weight", f"{embedding}.token_type_embeddings.weight")
-    yield from linear("backbone.embedding.norm", f"{embedding}.LayerNorm")
-    for number in range(num_layers):
-        ours, theirs = f"backbone.encoder.layers.{number}", f"{prefix}encoder.layer.{number}"
-        parts = [f"{theirs}.attention.self.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm")
+def _read_distilbert(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
+    """Return the settings of DistilBERT. Sinusoidal positions are stored as a table, and read as learned ones."""
+    if task == "mlm":
+        options.require(activation="gelu", tie_word_embeddings=True)
+    settings = _encoder_settings(options, task)
+    is_classifier = task == "classify"
+    activation = "relu" if is_classifier else "tanh"
+    settings["model"] |= {"norm_epsilon": 1e-12, "pooler": is_classifier, "pooler_activation": activation}
+    return settings
 
 
-def required(config: Config) -> Settings:
-    """Return what both BERT and DistilBERT require of an encoder."""
+def _supported_by_both(config: Config) -> Settings:
     return {
         "family": "encoder",
         "head": tuple(HEADS.values()),
@@ -124,49 +164,88 @@ def required(config: Config) -> Settings:
         "scale_attention": True,
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
         **({"activation": "gelu"} if config.task == "mlm" else {}),
         **({"pooling": "first", "pooler": True} if config.task == "classify" else {}),
     }
 
 
-def _required(config: Config) -> Settings:
-    return required(config) | ({"pooler_activation": "tanh"} if _has_pooler(config) else {})
+def _supported_by_bert(config: Config) -> Settings:
+    return _supported_by_both(config) | ({"pooler_activation": "tanh"} if _BERT_NAMES.has_pooler(config) else {})
 
 
-def _has_pooler(config: Config) -> bool:
-    """Whether the architecture of the task has the pooler of the model."""
-    return config.model.pooler and config.task in ("embed", "classify")
-
-
-def extra(config: Config) -> dict[str, Tensor]:
-    """Return the segment table, all zeros, of a model without segments."""
-    if config.model.num_segments:
-        return {}
-    prefix = "" if config.task == "embed" else PREFIX
-    return {f"{prefix}embeddings.token_type_embeddings.weight": torch.zeros(1, config.model.model_dim)}
-
-
-def write(config: Config) -> Settings:
-    """Their settings."""
-    model = config.model
+def _supported_by_distilbert(config: Config) -> Settings:
+    is_classifier = config.task == "classify"
     return {
-        "architectures": [ARCHITECTURES[config.task]],
-        "model_type": "bert",
-        "hidden_size": model.model_dim,
-        "num_hidden_layers": model.num_encoder_layers,
-        "num_attention_heads": model.num_heads,
-        "intermediate_size": model.feed_forward_dim,
-        "hidden_act": ACTIVATIONS[model.activation],
-        "hidden_dropout_prob": model.dropout,
-        **attention_dropout(model, "attention_probs_dropout_prob"),
-        "layer_norm_eps": model.norm_epsilon,
-        "max_position_embeddings": model.max_positions,
-        "type_vocab_size": model.num_segments or 1,
-        "vocab_size": model.vocab_size,
-        "pad_token_id": model.pad_id,
-        **(label_settings(config) if config.labels else {}),
+        "activation": ("relu", "gelu"),
+        **_supported_by_both(config),
+        "num_segments": 0,
+        "norm_epsilon": 1e-12,
+        **({"pooler_activation": "relu"} if is_classifier else {}),
     }
 
 
-FORMAT = ModelFormat("bert", "BERT", _required, read, table, write, extra)
+def _zero_segments(config: Config) -> dict[str, Tensor]:
+    """Return a segment table of zeros for a model without segments."""
+    if config.model.num_segments:
+        return {}
+    prefix = "" if config.task == "embed" else _BERT_NAMES.prefix
+    return {f"{prefix}embeddings.token_type_embeddings.weight": torch.zeros(1, config.model.model_dim)}
+
+
+BERT = ModelFormat(
+    "bert",
+    "BERT",
+    architectures={
+        "BertModel": "embed",
+        "BertForMaskedLM": "mlm",
+        "BertForPreTraining": "mlm",
+        "BertForSequenceClassification": "classify",
+        "BertForTokenClassification": "tag",
+    },
+    keys={
+        "num_encoder_layers": ConfigKey("num_hidden_layers"),
+        "model_dim": ConfigKey("hidden_size"),
+        "feed_forward_dim": ConfigKey("intermediate_size"),
+        "num_heads": ConfigKey("num_attention_heads"),
+        "dropout": ConfigKey("hidden_dropout_prob", 0.1, "number"),
+        "norm_epsilon": ConfigKey("layer_norm_eps", 1e-12, "number"),
+        "activation": ConfigKey("hidden_act", "gelu", "activation"),
+        "max_positions": _POSITIONS_KEY,
+        "num_segments": ConfigKey("type_vocab_size", 2),
+        "vocab_size": ConfigKey("vocab_size"),
+        "pad_id": ConfigKey("pad_token_id", 0, "token_id"),
+    },
+    read_settings=_read_bert,
+    write_settings=lambda config: {"type_vocab_size": config.model.num_segments or 1},
+    supported_settings=_supported_by_bert,
+    weight_mapping=_BERT_NAMES.mapping,
+    derived_tensors=_zero_segments,
+    attention_dropout_key="attention_probs_dropout_prob",
+)
+DISTILBERT = ModelFormat(
+    "distilbert",
+    "DistilBERT",
+    architectures={
+        "DistilBertModel": "embed",
+        "DistilBertForMaskedLM": "mlm",
+        "DistilBertForSequenceClassification": "classify",
+        "DistilBertForTokenClassification": "tag",
+    },
+    keys={
+        "num_encoder_layers": ConfigKey("n_layers", 6),
+        "model_dim": ConfigKey("dim", 768),
+        "feed_forward_dim": ConfigKey("hidden_dim", 3072),
+        "num_heads": ConfigKey("n_heads", 12),
+        "dropout": ConfigKey("dropout", 0.1, "number"),
+        "activation": ConfigKey("activation", "gelu", "activation"),
+        "max_positions": _POSITIONS_KEY,
+        "vocab_size": ConfigKey("vocab_size"),
+        "pad_id": ConfigKey("pad_token_id", 0, "token_id"),
+    },
+    read_settings=_read_distilbert,
+    write_settings=lambda config: {},
+    supported_settings=_supported_by_distilbert,
+    weight_mapping=_DISTILBERT_NAMES.mapping,
+    attention_dropout_key="attention_dropout",
+)

@@ -1,6 +1,6 @@
-"""Decoding settings of Hugging Face folders: read with `generate`'s defaults, and written.
+"""Decoding settings of Hugging Face folders, with the defaults of `generate`.
 
-A file that clearhead wrote also holds the decoding section itself, because `generate` lacks some of its settings.
+A file that clearhead wrote also contains the decoding section itself, because `generate` lacks some of its settings.
 """
 
 from collections.abc import Mapping
@@ -14,67 +14,77 @@ from clearhead.errors import InteropError
 from clearhead.interop.huggingface.tokenizers import read_json
 from clearhead.interop.settings import SettingsReader
 
-STOPS = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
-SECTION = "clearhead"
-# What `generate` knows and search here does not, each with the value at which it does nothing.
-IDLE: dict[str, Any] = {
+STOPPING_RULES = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
+CLEARHEAD_SECTION = "clearhead"
+UNSUPPORTED_OPTIONS: dict[str, Any] = {
     "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "min_length": 0,
     "min_new_tokens": None, "diversity_penalty": 0.0, "forced_bos_token_id": None, "suppress_tokens": None,
     "begin_suppress_tokens": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "num_beam_groups": 1,
 }  # fmt: skip
+"""Options of `generate` that are not imported, each with the value that disables it."""
 
 
 def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]:
-    """The decoding section. Older folders have these settings in config.json."""
+    """Return the decoding section of a folder; append a note for each setting that is not imported.
+
+    Older folders have these settings in config.json.
+    """
     path = folder / "generation_config.json"
     if not path.is_file():
         path = folder / "config.json"
     options = SettingsReader(read_json(path), str(path))
-    own = _own_section(options.settings)
-    if own is not None and _is_unchanged(options.settings, own, task):
-        return own.model_dump(mode="json")
-    start = {} if own is None else {"add_start_token": own.sampling.add_start_token}
-    for name, idle in IDLE.items():
-        if options.get(name, idle) not in (idle, None):
-            notes.append(f"not carried over: {name}={options.get(name)}")
+    exported = _clearhead_section(options.settings)
+    if exported is not None and _is_unchanged(options.settings, exported, task):
+        return exported.model_dump(mode="json")
+    start = {} if exported is None else {"add_start_token": exported.sampling.add_start_token}
+    for name, disabled in UNSUPPORTED_OPTIONS.items():
+        if options.get(name, disabled) not in (disabled, None):
+            notes.append(f"not imported: {name}={options.get(name)}")
     if task == "lm" and options.get("do_sample", False):
         return {"method": "sample", "sampling": _sampling(options) | start}
     if options.get("do_sample", False):
-        notes.append("not carried over: do_sample=True; translations are searched for")
-    stop = str(options.get("early_stopping", False))
-    if stop not in STOPS:
-        raise InteropError(f"early_stopping {stop} is not supported; {path} asks for it")
-    settings: dict[str, Any] = {
-        "beam_size": options.number("num_beams", 1),
-        "length_penalty_form": "length",
-        "length_penalty": options.small("length_penalty", 1.0),
-        "stopping_rule": STOPS[stop],
-    }
-    if settings["length_penalty"] < 0:
+        notes.append("not imported: do_sample=True; translations use beam search")
+    settings = _search(options)
+    if task == "lm":
+        return {**settings, "method": "search", "sampling": _max_tokens(options) | start}
+    has_new = options.get("max_new_tokens") is not None  # max_length counts the start token, too
+    limit = options.positive_int("max_new_tokens") if has_new else options.positive_int("max_length", 1) - 1
+    return settings | ({"max_length": str(limit)} if limit > 0 else {})
+
+
+def _search(options: SettingsReader) -> dict[str, Any]:
+    """Return the settings of beam search, or raise InteropError if one is not supported."""
+    early_stopping = str(options.get("early_stopping", False))
+    if early_stopping not in STOPPING_RULES:
         raise InteropError(
-            f"length_penalty {settings['length_penalty']} is not supported, only 0 and more; {path} asks for it"
+            f"{options.name}: early_stopping {early_stopping} is not supported; "
+            f"expected one of {', '.join(STOPPING_RULES)}"
         )
-    if task == "lm":  # the likeliest text, or piece by piece where the beam is 1
-        return {**settings, "method": "search", "sampling": _limit(options) | start}
-    is_new = options.get("max_new_tokens") is not None
-    longest = options.number("max_new_tokens") if is_new else options.number("max_length", 1) - 1  # with the start
-    return settings | ({"max_length": str(longest)} if longest > 0 else {})
+    length_penalty = options.number("length_penalty", 1.0)
+    if length_penalty < 0:
+        raise InteropError(f"{options.name}: length_penalty {length_penalty} is not supported; expected 0 or more")
+    return {
+        "beam_size": options.positive_int("num_beams", 1),
+        "length_penalty_form": "length",
+        "length_penalty": length_penalty,
+        "stopping_rule": STOPPING_RULES[early_stopping],
+    }
 
 
 def _sampling(options: SettingsReader) -> dict[str, Any]:
-    """How text is drawn."""
+    """Return the settings of sampling."""
     return {
-        "temperature": options.small("temperature", 1.0),
-        "top_k": options.identifier("top_k", 50),
-        "top_p": options.small("top_p", 1.0),
-        "min_p": options.small("min_p", 0.0),
-        **_limit(options),
+        "temperature": options.number("temperature", 1.0),
+        "top_k": options.token_id("top_k", 50),
+        "top_p": options.number("top_p", 1.0),
+        "min_p": options.number("min_p", 0.0),
+        **_max_tokens(options),
     }
 
 
-def _limit(options: SettingsReader) -> dict[str, Any]:
-    """How much text is written, where that is said."""
-    return {"max_tokens": options.number("max_new_tokens")} if options.get("max_new_tokens") else {}
+def _max_tokens(options: SettingsReader) -> dict[str, Any]:
+    """Return the limit of the output, if there is one."""
+    return {"max_tokens": options.positive_int("max_new_tokens")} if options.get("max_new_tokens") else {}
 
 
 def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
@@ -84,35 +94,36 @@ def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
         notes.append("decoding.length_penalty_form=gnmt has no counterpart in transformers; length_penalty is left out")
     return {
         "eos_token_id": config.model.eos_id,
-        **_generation(decoding, config.task),
-        SECTION: decoding.model_dump(mode="json"),
+        **_generate_options(decoding, config.task),
+        CLEARHEAD_SECTION: decoding.model_dump(mode="json"),
     }
 
 
-def _generation(decoding: DecodingConfig, task: str) -> dict[str, Any]:
-    """Return the decoding settings in the terms of `generate`."""
-    settings: dict[str, Any] = {}
+def _generate_options(decoding: DecodingConfig, task: str) -> dict[str, Any]:
+    """Return the decoding settings as options of `generate`."""
+    options: dict[str, Any] = {}
     if task == "lm":
-        settings["max_new_tokens"] = decoding.sampling.max_tokens
+        options["max_new_tokens"] = decoding.sampling.max_tokens
     if decoding.method == "sample":
-        drawn = decoding.sampling
-        how = {"temperature": drawn.temperature, "top_k": drawn.top_k, "top_p": drawn.top_p, "min_p": drawn.min_p}
-        return settings | {"num_beams": 1, "do_sample": drawn.temperature > 0} | (how if drawn.temperature else {})
-    settings["num_beams"] = decoding.beam_size
+        sampling = decoding.sampling
+        options |= {"num_beams": 1, "do_sample": sampling.temperature > 0}
+        names = ("temperature", "top_k", "top_p", "min_p") if sampling.temperature else ()
+        return options | {name: getattr(sampling, name) for name in names}
+    options["num_beams"] = decoding.beam_size
     if decoding.length_penalty_form != "gnmt":
-        settings["length_penalty"] = decoding.length_penalty if decoding.length_penalty_form == "length" else 0.0
-    settings["early_stopping"] = {"beam_finished": True, "cannot_improve": "never"}.get(decoding.stopping_rule, False)
-    return settings
+        options["length_penalty"] = decoding.length_penalty if decoding.length_penalty_form == "length" else 0.0
+    options["early_stopping"] = {"beam_finished": True, "cannot_improve": "never"}.get(decoding.stopping_rule, False)
+    return options
 
 
-def _own_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
+def _clearhead_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
     """Return the decoding section that clearhead wrote, or None."""
     try:
-        return DecodingConfig.model_validate(settings[SECTION])
+        return DecodingConfig.model_validate(settings[CLEARHEAD_SECTION])
     except (KeyError, ValidationError):
         return None
 
 
-def _is_unchanged(settings: Mapping[str, Any], own: DecodingConfig, task: str) -> bool:
-    """Whether the other settings of the file are still those of its decoding section."""
-    return all(settings.get(name) == value for name, value in _generation(own, task).items())
+def _is_unchanged(settings: Mapping[str, Any], exported: DecodingConfig, task: str) -> bool:
+    """Return whether the other settings of the file still correspond to its decoding section."""
+    return all(settings.get(name) == value for name, value in _generate_options(exported, task).items())

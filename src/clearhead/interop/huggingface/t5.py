@@ -1,4 +1,4 @@
-"""T5, version 1 and 1.1: text to text with relative positions, RMS norms and no biases."""
+"""T5, versions 1 and 1.1: encoder-decoders with relative positions, RMS normalization and no biases."""
 
 from collections.abc import Collection, Iterator
 
@@ -6,68 +6,67 @@ import torch
 
 from clearhead.config import Config
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
-from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import ModelFormat, Settings, architecture
-from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.huggingface.model_format import ACTIVATION_NAMES, ConfigKey, ModelFormat
+from clearhead.interop.settings import Settings, SettingsReader
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
-LONGEST = 1024  # there is no table of places; longer texts than T5 was trained on are allowed up to here
+MAX_POSITIONS = 1024
+"""Limit of texts: T5 has no position table, and accepts longer texts than it was trained on."""
+_GATED = {"relu": "gated-relu", "gelu_tanh": "gated-gelu"}
 
 
-def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
-    """Our settings. What version 1.1 changed is told by the output's scale, its table and the gate."""
-    architecture(options, {"T5ForConditionalGeneration": "translate"})
+def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
+    """Return the settings. Version 1.1 has gated layers, an output layer that is not tied, and does not scale it."""
     gate, _, name = str(options.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         options.choice("feed_forward_proj", "relu", {"relu": "relu", "gated-gelu": "gelu_tanh"})
     activation = SettingsReader({"activation": "gelu_new" if (gate, name) == ("gated", "gelu") else name}, options.name)
-    layers = options.number("num_layers", 6)
-    key_dim = options.number("d_kv", 64)
-    tied = bool(options.get("tie_word_embeddings", True))
+    key_dim = options.positive_int("d_kv", 64)
     return {
-        "task": "translate",
-        "data": {"max_tokens": options.number("n_positions", 512), "split": "none"},
+        "data": {"max_tokens": options.positive_int("n_positions", 512), "split": "none"},
         "model": {
-            "num_encoder_layers": layers,
-            "num_decoder_layers": options.number("num_decoder_layers", layers),
-            "model_dim": options.number("d_model", 512),
-            "feed_forward_dim": options.number("d_ff", 2048),
-            "num_heads": options.number("num_heads", 8),
+            "num_decoder_layers": options.positive_int("num_decoder_layers", options.positive_int("num_layers", 6)),
             "key_dim": key_dim,
             "value_dim": key_dim,
             "scale_attention": False,
-            "dropout": options.small("dropout_rate", 0.1),
             "norm": "rms",
             "norm_placement": "pre",
-            "norm_epsilon": options.small("layer_norm_epsilon", 1e-6),
             "activation": activation.activation("activation", "relu"),
             "gated": gate == "gated",
             "bias": False,
             "positions": "relative",
-            "max_positions": LONGEST,
-            "relative_buckets": options.number("relative_attention_num_buckets", 32),
-            "relative_max_distance": options.number("relative_attention_max_distance", 128),
-            "tied_embeddings": "input" if _has_own_output(tensors) else "all",
+            "max_positions": MAX_POSITIONS,
+            "tied_embeddings": "input" if _has_separate_output(tensors) else "all",
             "scale_embeddings": False,
-            "scale_output": bool(options.get("scale_decoder_outputs", tied)),
-            "vocab_size": options.number("vocab_size", 32128),
-            "pad_id": options.identifier("pad_token_id", 0),
-            "decoder_start_id": options.identifier("decoder_start_token_id", options.identifier("pad_token_id", 0)),
-            "eos_id": options.identifier("eos_token_id", 1),
+            "scale_output": bool(options.get("scale_decoder_outputs", options.get("tie_word_embeddings", True))),
+            "decoder_start_id": options.token_id("decoder_start_token_id", options.token_id("pad_token_id", 0)),
         },
     }
 
 
-def _has_own_output(tensors: CheckpointTensors) -> bool:
-    """Whether the output has a table of its own; a copy of the shared one does not count."""
-    names = "lm_head.weight", "shared.weight"
-    if not all(name in tensors.shapes for name in names) or tensors.shapes[names[0]] != tensors.shapes[names[1]]:
-        return names[0] in tensors.shapes
-    return not torch.equal(tensors.get(names[0]), tensors.get(names[1]))
+def _has_separate_output(tensors: CheckpointTensors) -> bool:
+    """Return whether the output layer has weights that differ from the token embedding."""
+    output, embedding = "lm_head.weight", "shared.weight"
+    if output not in tensors.shapes:
+        return False
+    if tensors.shapes.get(embedding) != tensors.shapes[output]:
+        return True
+    return not torch.equal(tensors.get(output), tensors.get(embedding))
 
 
-def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
-    """The names."""
+def _write_settings(config: Config) -> Settings:
+    model = config.model
+    return {
+        "d_kv": model.head_key_dim,
+        "num_decoder_layers": model.num_decoder_layers,
+        "feed_forward_proj": _GATED[model.activation] if model.gated else ACTIVATION_NAMES[model.activation],
+        "tie_word_embeddings": model.scale_output,  # `transformers` scales the output if this is set
+        "decoder_start_token_id": model.decoder_start_id,
+        "is_encoder_decoder": True,
+    }
+
+
+def _weight_mapping(config: Config, tensor_names: Collection[str] = ()) -> WeightMapping:
     model = config.model
     links = [TensorLink("source_embedding.tokens.weight", "shared.weight")]
     copies = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder", "decoder")}
@@ -79,30 +78,31 @@ def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         links.append(TensorLink(f"{stack}.relative_bias.weight", bias))
         for number in range(num_layers):
-            links += _layer(f"{stack}.layers.{number}", f"{stack}.block.{number}.layer", stack, model.gated)
-        links += linear(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
+            links += _layer_links(f"{stack}.layers.{number}", f"{stack}.block.{number}.layer", stack, model.gated)
+        links += linear_links(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False)
     unused = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old conversions
-    return WeightMapping(links, copies, left_out=unused)
+    return WeightMapping(links, copies, unused=unused)
 
 
-def _layer(ours: str, theirs: str, stack: str, gated: bool) -> Iterator[TensorLink]:
-    looks = [("self_attention", f"{theirs}.0", "SelfAttention")]
+def _layer_links(local: str, external: str, stack: str, gated: bool) -> Iterator[TensorLink]:
+    attentions = [("self_attention", f"{external}.0", "SelfAttention")]
     if stack == "decoder":
-        looks.append(("cross_attention", f"{theirs}.1", "EncDecAttention"))
-    for name, layer, kind in looks:
-        parts = [f"{layer}.{kind}.{part}" for part in "qkv"]
-        yield from attention(f"{ours}.{name}", parts, f"{layer}.{kind}.o", bias=False)
-        yield from linear(f"{ours}.{name}_residual.norm", f"{layer}.layer_norm", bias=False)
-    network = f"{theirs}.{len(looks)}"
-    yield from linear(f"{ours}.feed_forward.w1", f"{network}.DenseReluDense.{'wi_0' if gated else 'wi'}", bias=False)
+        attentions.append(("cross_attention", f"{external}.1", "EncDecAttention"))
+    for name, layer, module in attentions:
+        projections = [f"{layer}.{module}.{letter}" for letter in "qkv"]
+        yield from attention_links(f"{local}.{name}", projections, f"{layer}.{module}.o", bias=False)
+        yield from linear_links(f"{local}.{name}_residual.norm", f"{layer}.layer_norm", bias=False)
+    layer = f"{external}.{len(attentions)}"
+    dense, w1 = f"{layer}.DenseReluDense", "wi_0" if gated else "wi"
+    yield from linear_links(f"{local}.feed_forward.w1", f"{dense}.{w1}", bias=False)
     if gated:
-        yield from linear(f"{ours}.feed_forward.w3", f"{network}.DenseReluDense.wi_1", bias=False)
-    yield from linear(f"{ours}.feed_forward.w2", f"{network}.DenseReluDense.wo", bias=False)
-    yield from linear(f"{ours}.feed_forward_residual.norm", f"{network}.layer_norm", bias=False)
+        yield from linear_links(f"{local}.feed_forward.w3", f"{dense}.wi_1", bias=False)
+    yield from linear_links(f"{local}.feed_forward.w2", f"{dense}.wo", bias=False)
+    yield from linear_links(f"{local}.feed_forward_residual.norm", f"{layer}.layer_norm", bias=False)
 
 
-def required(config: Config) -> Settings:
-    """Return what T5 requires of the model section; queries, keys and values have one width."""
+def _supported_settings(config: Config) -> Settings:
+    """Return the supported settings; queries, keys and values have the same width."""
     model = config.model
     is_one_width = model.head_value_dim == model.head_key_dim
     return {
@@ -118,36 +118,30 @@ def required(config: Config) -> Settings:
         "tied_embeddings": ("all", "input"),
         "output_bias": False,
         "bias": False,
-        "activation": ("relu", "gelu_tanh") if model.gated else ("relu", "gelu", "silu"),
+        "activation": tuple(_GATED) if model.gated else ("relu", "gelu", "silu"),
         "value_dim": model.value_dim if is_one_width else model.head_key_dim,
     }
 
 
-def write(config: Config) -> Settings:
-    """Their settings."""
-    model = config.model
-    gated = {"relu": "gated-relu", "gelu_tanh": "gated-gelu"}
-    return {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
-        "d_model": model.model_dim,
-        "d_kv": model.head_key_dim,
-        "d_ff": model.feed_forward_dim,
-        "num_layers": model.num_encoder_layers,
-        "num_decoder_layers": model.num_decoder_layers,
-        "num_heads": model.num_heads,
-        "relative_attention_num_buckets": model.relative_buckets,
-        "relative_attention_max_distance": model.relative_max_distance,
-        "feed_forward_proj": gated[model.activation] if model.gated else ACTIVATIONS[model.activation],
-        "dropout_rate": model.dropout,
-        "layer_norm_epsilon": model.norm_epsilon,
-        "tie_word_embeddings": model.scale_output,  # which is how they tell whether the output is scaled
-        "vocab_size": model.vocab_size,
-        "pad_token_id": model.pad_id,
-        "eos_token_id": model.eos_id,
-        "decoder_start_token_id": model.decoder_start_id,
-        "is_encoder_decoder": True,
-    }
-
-
-FORMAT = ModelFormat("t5", "T5", required, read, table, write)
+T5 = ModelFormat(
+    "t5",
+    "T5",
+    architectures={"T5ForConditionalGeneration": "translate"},
+    keys={
+        "num_encoder_layers": ConfigKey("num_layers", 6),
+        "model_dim": ConfigKey("d_model", 512),
+        "feed_forward_dim": ConfigKey("d_ff", 2048),
+        "num_heads": ConfigKey("num_heads", 8),
+        "dropout": ConfigKey("dropout_rate", 0.1, "number"),
+        "norm_epsilon": ConfigKey("layer_norm_epsilon", 1e-6, "number"),
+        "relative_buckets": ConfigKey("relative_attention_num_buckets", 32),
+        "relative_max_distance": ConfigKey("relative_attention_max_distance", 128),
+        "vocab_size": ConfigKey("vocab_size", 32128),
+        "pad_id": ConfigKey("pad_token_id", 0, "token_id"),
+        "eos_id": ConfigKey("eos_token_id", 1, "token_id"),
+    },
+    read_settings=_read_settings,
+    write_settings=_write_settings,
+    supported_settings=_supported_settings,
+    weight_mapping=_weight_mapping,
+)

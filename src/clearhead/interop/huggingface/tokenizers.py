@@ -1,6 +1,6 @@
-"""Tokenizer files of Hugging Face folders, as tokenizers of ours.
+"""Tokenizer files of Hugging Face folders: reading them as clearhead's tokenizers, and writing them.
 
-What the pieces are for (padding, the end, masks) stands in further files, or is told by the family.
+The roles of special tokens (padding, end, mask) are read from further files, or follow from the model family.
 """
 
 import json
@@ -9,24 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Pipeline
 
+from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, Spelling
 from clearhead.errors import InteropError
-from clearhead.interop.bpe_files import sentencepiece_alone, sentencepiece_side
-from clearhead.interop.huggingface.tokenizer_files import FILE, OWN_FILE, SECTION
 from clearhead.interop.settings import SettingsReader
+from clearhead.interop.subword_tokenizers import self_contained_sentencepiece_tokenizer, sentencepiece_tokenizer
 
-ROLES: dict[
-    str, dict[str, tuple[str, ...]]
-] = {  # the kind of network -> our role -> their names for it, the first that is there
+TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+CLEARHEAD_FILE = "clearhead_tokenizer.json"
+"""A tokenizer in clearhead's format, for `clearhead import`, if one file for `transformers` cannot contain it."""
+CLEARHEAD_SECTION = "clearhead"
+"""Key in tokenizer_config.json with the settings of a tokenizer that clearhead trained."""
+
+SPECIAL_TOKEN_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
     "encoder": {"bos": ("cls_token", "bos_token"), "eos": ("sep_token", "eos_token")},
     "decoder": {"bos": ("bos_token", "eos_token"), "eos": ("eos_token",)},
     "transformer": {"bos": ("pad_token",), "eos": ("eos_token",)},
 }
-USUAL: dict[str, dict[str, str]] = {
+"""Keys of the start and end token in tokenizer files, by model family; the first that is present is used."""
+DEFAULT_SPECIAL_TOKENS: dict[str, dict[str, str]] = {
     "wordpiece": {
         "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]",
     },
@@ -34,105 +39,192 @@ USUAL: dict[str, dict[str, str]] = {
     "metaspace": {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
 }  # fmt: skip
 _UNUSED = re.compile(r"\[unused\d+\]")
+_SENTENCEPIECE_SPECIALS = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InteropError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InteropError(f"{path} must hold a JSON object, found {type(found).__name__}")
-    return found
+def tokenizer_files(tokenizer: Tokenizer, config: Config) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the content of each file by its name, and notes on what could not be included."""
+    if _needs_several_files(tokenizer):
+        note = (
+            f"the tokenizer was imported from several files, which one {TOKENIZER_FILE} cannot contain: copy the "
+            f"original files for transformers; `clearhead import` reads {CLEARHEAD_FILE}"
+        )
+        return {CLEARHEAD_FILE: json.loads(tokenizer.to_json())}, [note]
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.model.max_positions,
+        "clean_up_tokenization_spaces": False,
+        **_special_token_settings(tokenizer, config),
+    }
+    if not isinstance(tokenizer, ImportedTokenizer):
+        settings[CLEARHEAD_SECTION] = json.loads(tokenizer.to_json())["clearhead"]
+    return {TOKENIZER_FILE: json.loads(pipeline_with_special_tokens(tokenizer, config)), TOKENIZER_CONFIG: settings}, []
 
 
-def read_tokenizer(folder: Path, family: str, vocab_size: int, source_size: int = 0) -> Tokenizer:
-    """The tokenizer of a folder, for a network of that family that has rows for so many pieces."""
-    if (own := _own_tokenizer(folder)) is not None:
-        if own.target.vocab_size != vocab_size:
-            raise InteropError(
-                f"{folder}: the tokenizer has {own.target.vocab_size:,} tokens, the model {vocab_size:,}"
-            )
-        return own
-    if (folder / "source.spm").is_file() and not (folder / "tokenizer.json").is_file():
-        return _marian(folder, vocab_size, source_size)
-    if (folder / "spiece.model").is_file() and not (folder / "tokenizer.json").is_file():
-        count = SettingsReader(_options(folder), str(folder)).identifier("extra_ids", 100)
-        if count > vocab_size:
-            raise InteropError(
-                f"{folder}: expected extra_ids below the {vocab_size:,} pieces of the model, found {count:,}"
-            )
-        extra = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
-        pieces = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
-        return sentencepiece_alone(folder / "spiece.model", vocab_size, extra, pieces)
-    pipeline = _pipeline(folder)
-    spelling = _spelling(pipeline, folder)
-    ids = pipeline.get_vocab(with_added_tokens=True)
-    names = USUAL[spelling] | _special_names(folder)
-    known = {role: ids[name] for role, name in names.items() if name in ids}
-    roles = {role: _first(known, theirs, role, folder) for role, theirs in ROLES[family].items()}
-    pad = known.get("pad_token") if family != "decoder" else vocab_size  # left-to-right models have none of their own
-    if pad is None:
-        raise InteropError(f"{folder}: the tokenizer names no pad_token; expected it in tokenizer_config.json")
-    specials = {index for index, token in pipeline.get_added_tokens_decoder().items() if token.special}
-    specials |= set(known.values()) | {index for piece, index in ids.items() if _UNUSED.fullmatch(piece)}
-    vocabulary = ImportedVocabulary(
-        size=vocab_size,
-        spelling=spelling,
-        pad=pad,
-        unk=known.get("unk_token"),
-        mask=known.get("mask_token"),
-        specials=tuple(sorted(specials)),
-        **roles,
-    )
-    if max(ids.values()) >= vocab_size:
-        raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} pieces, the model {vocab_size:,}")
-    return ImportedTokenizer(pipeline, vocabulary)
+def pipeline_with_special_tokens(tokenizer: Tokenizer, config: Config) -> str:
+    """Return tokenizer.json of the `tokenizers` library, which adds the special tokens that the network expects."""
+    state = json.loads(tokenizer.to_json())["tokenizer"]
+    pipeline = Pipeline.from_str(json.dumps(state))
+    if not isinstance(tokenizer, ImportedTokenizer):
+        # The normalizer puts a space before a text. A normalized mask token is matched with that space, so that the
+        # text after it is not normalized a second time: "A <mask>." keeps "." where it would become " .".
+        specials = [tokenizer.piece(index) for index in tokenizer.special_ids]
+        mask = None if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
+        pipeline.add_special_tokens([AddedToken(name, special=True, normalized=name == mask) for name in specials])
+    if pipeline.post_processor is None:
+        pipeline.post_processor = _post_processor(tokenizer, config)
+    return pipeline.to_str()
 
 
-def _own_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer of a folder that `clearhead export` wrote, or None if the folder has another one."""
-    section = _options(folder).get(SECTION)
-    if (folder / FILE).is_file() and section is not None:
-        state = read_json(folder / FILE) | {"added_tokens": [], "post_processor": None}
-        return Tokenizer.from_json(json.dumps({"clearhead": section, "tokenizer": state}))
-    if (folder / OWN_FILE).is_file() and not any((folder / name).is_file() for name in (FILE, "source.spm")):
-        return Tokenizer.from_json(json.dumps(read_json(folder / OWN_FILE)))
+def _needs_several_files(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer was imported from several files: two sides, or ids that differ from its pipeline's."""
+    if not isinstance(tokenizer, ImportedTokenizer):
+        return False
+    vocabulary = tokenizer.vocabulary
+    return bool(vocabulary.ids or vocabulary.pieces or vocabulary.prefix) or tokenizer.target is not tokenizer
+
+
+def _special_token_settings(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
+    """Return the special tokens by their keys in tokenizer_config.json."""
+    ids = {"pad_token": tokenizer.pad_id, "unk_token": tokenizer.unk_id, "eos_token": tokenizer.eos_id}
+    if config.model.family == "encoder":
+        ids |= {"cls_token": tokenizer.bos_id, "sep_token": tokenizer.eos_id}
+        del ids["eos_token"]
+    elif tokenizer.bos_id != tokenizer.pad_id:
+        ids["bos_token"] = tokenizer.bos_id
+    if tokenizer.mask_id is not None:
+        ids["mask_token"] = tokenizer.mask_id
+    return {key: tokenizer.piece(index) for key, index in ids.items() if 0 <= index < tokenizer.vocab_size}
+
+
+def _post_processor(tokenizer: Tokenizer, config: Config) -> Any:
+    """Return the post-processor that adds the special tokens around a text, or None if there are none."""
+    begin, end = ((tokenizer.piece(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
+    if config.model.head != "generation":
+        return processors.TemplateProcessing(single=f"{begin[0]} $A {end[0]}", special_tokens=[begin, end])
+    if config.model.family == "transformer":
+        return processors.TemplateProcessing(single=f"$A {end[0]}", special_tokens=[end])
+    if config.decoding.sampling.add_start_token and not isinstance(tokenizer, ImportedTokenizer):
+        return processors.TemplateProcessing(single=f"{begin[0]} $A", special_tokens=[begin])
     return None
 
 
-def _marian(folder: Path, size: int, source_size: int) -> ImportedTokenizer:
-    """Two SentencePiece models, and one vocabulary for both or one for each."""
-    names = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk": "<unk>"}
-    is_separate = bool(_options(folder).get("separate_vocabs", False))
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, or raise InteropError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InteropError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InteropError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def read_tokenizer(folder: Path, family: str, vocab_size: int, source_vocab_size: int = 0) -> Tokenizer:
+    """Return the tokenizer of a folder, for a model of that family and vocabulary size, or raise InteropError.
+
+    `source_vocab_size`: size of the source vocabulary, if it differs.
+    """
+    if (exported := _clearhead_tokenizer(folder)) is not None:
+        if exported.target.vocab_size != vocab_size:
+            raise InteropError(
+                f"{folder}: the tokenizer has {exported.target.vocab_size:,} tokens, the model {vocab_size:,}"
+            )
+        return exported
+    if not (folder / TOKENIZER_FILE).is_file():
+        if (folder / "source.spm").is_file():
+            return _marian_tokenizer(folder, vocab_size, source_vocab_size)
+        if (folder / "spiece.model").is_file():
+            return _t5_tokenizer(folder, vocab_size)
+    pipeline = _pipeline(folder)
+    ids = pipeline.get_vocab(with_added_tokens=True)
+    vocabulary = _vocabulary(pipeline, ids, folder, family, vocab_size)
+    if max(ids.values()) >= vocab_size:
+        raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} tokens, the model {vocab_size:,}")
+    return ImportedTokenizer(pipeline, vocabulary)
+
+
+def _vocabulary(
+    pipeline: Pipeline, ids: Mapping[str, int], folder: Path, family: str, vocab_size: int
+) -> ImportedVocabulary:
+    """Return the vocabulary of a pipeline, with its special tokens."""
+    spelling = _spelling(pipeline, folder)
+    names = DEFAULT_SPECIAL_TOKENS[spelling] | _special_tokens(folder)
+    special_ids = {key: ids[name] for key, name in names.items() if name in ids}
+    roles = {role: _first_known(special_ids, keys, role, folder) for role, keys in SPECIAL_TOKEN_KEYS[family].items()}
+    pad = special_ids.get("pad_token") if family != "decoder" else vocab_size  # GPT-2 has no padding token
+    if pad is None:
+        raise InteropError(f"{folder}: the tokenizer has no pad_token; expected it in {TOKENIZER_CONFIG}")
+    specials = {index for index, token in pipeline.get_added_tokens_decoder().items() if token.special}
+    specials |= set(special_ids.values()) | {index for token, index in ids.items() if _UNUSED.fullmatch(token)}
+    return ImportedVocabulary(
+        size=vocab_size,
+        spelling=spelling,
+        pad=pad,
+        unk=special_ids.get("unk_token"),
+        mask=special_ids.get("mask_token"),
+        specials=tuple(sorted(specials)),
+        **roles,
+    )
+
+
+def _clearhead_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder that `clearhead export` wrote, or None if the folder has another one."""
+    section = _tokenizer_config(folder).get(CLEARHEAD_SECTION)
+    if (folder / TOKENIZER_FILE).is_file() and section is not None:
+        state = read_json(folder / TOKENIZER_FILE) | {"added_tokens": [], "post_processor": None}
+        return Tokenizer.from_json(json.dumps({"clearhead": section, "tokenizer": state}))
+    has_others = any((folder / name).is_file() for name in (TOKENIZER_FILE, "source.spm"))
+    if (folder / CLEARHEAD_FILE).is_file() and not has_others:
+        return Tokenizer.from_json(json.dumps(read_json(folder / CLEARHEAD_FILE)))
+    return None
+
+
+def _t5_tokenizer(folder: Path, vocab_size: int) -> ImportedTokenizer:
+    """Return the tokenizer of a SentencePiece model with `extra_ids` sentinel tokens after its own."""
+    count = SettingsReader(_tokenizer_config(folder), str(folder)).token_id("extra_ids", 100)
+    if count > vocab_size:
+        raise InteropError(
+            f"{folder}: expected extra_ids below the {vocab_size:,} tokens of the model, found {count:,}"
+        )
+    sentinels = [f"<extra_id_{number}>" for number in range(count - 1, -1, -1)]
+    path = folder / "spiece.model"
+    return self_contained_sentencepiece_tokenizer(path, vocab_size, sentinels, _SENTENCEPIECE_SPECIALS)
+
+
+def _marian_tokenizer(folder: Path, vocab_size: int, source_vocab_size: int) -> ImportedTokenizer:
+    """Return the tokenizer of two SentencePiece models, with a common vocabulary or one for each."""
+    names = _SENTENCEPIECE_SPECIALS
+    is_separate = bool(_tokenizer_config(folder).get("separate_vocabs", False))
     sides = []
-    for model, file, rows in (
-        ("target.spm", "target_vocab.json", size),
-        ("source.spm", "vocab.json", source_size or size),
+    for model, file, size in (
+        ("target.spm", "target_vocab.json", vocab_size),
+        ("source.spm", "vocab.json", source_vocab_size or vocab_size),
     ):
-        ids = read_json(folder / (file if is_separate else "vocab.json"))
-        if not all(isinstance(index, int) for index in ids.values()) or names["unk"] not in ids:
-            raise InteropError(f"{folder}: the vocabulary must number its pieces, {names['unk']} among them")
-        roles = {role: ids[name] for role, name in names.items() if name in ids}
-        if len(roles) < len(names):
-            raise InteropError(f"{folder}: the vocabulary has no {' or '.join(sorted({*names.values()} - ids.keys()))}")
-        sides.append(sentencepiece_side(folder / model, ids, roles, rows))
+        path = folder / (file if is_separate else "vocab.json")
+        ids = read_json(path)
+        if not all(isinstance(index, int) for index in ids.values()):
+            raise InteropError(f"{path}: expected an object with an integer id for each token")
+        if missing := sorted({*names.values()} - ids.keys()):
+            raise InteropError(f"{path}: the vocabulary has no {' or '.join(missing)}")
+        roles = {role: ids[name] for role, name in names.items()}
+        sides.append(sentencepiece_tokenizer(folder / model, ids, roles, size))
     return ImportedTokenizer(sides[1].pipeline, sides[1].vocabulary, target=sides[0])
 
 
-def _first(known: Mapping[str, int], theirs: tuple[str, ...], role: str, folder: Path) -> int:
-    for name in theirs:
-        if name in known:
-            return known[name]
-    raise InteropError(f"{folder}: the tokenizer has no {' or '.join(theirs)}, which is needed for {role}")
+def _first_known(special_ids: Mapping[str, int], keys: tuple[str, ...], role: str, folder: Path) -> int:
+    """Return the id of the first special token that the tokenizer has, or raise InteropError."""
+    for key in keys:
+        if key in special_ids:
+            return special_ids[key]
+    raise InteropError(f"{folder}: the tokenizer has no {' or '.join(keys)}, which is needed for {role}")
 
 
 def _pipeline(folder: Path) -> Pipeline:
-    """From the most complete of the files that are there."""
+    """Return the pipeline of the most complete file in the folder, or raise InteropError."""
     try:
-        if (folder / "tokenizer.json").is_file():
-            return Pipeline.from_file(str(folder / "tokenizer.json"))
+        if (folder / TOKENIZER_FILE).is_file():
+            return Pipeline.from_file(str(folder / TOKENIZER_FILE))
         if (folder / "vocab.txt").is_file():
             return _wordpiece(folder)
         if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -148,11 +240,11 @@ def _pipeline(folder: Path) -> Pipeline:
 
 
 def _wordpiece(folder: Path) -> Pipeline:
-    """BERT's: one piece a line."""
-    options = _options(folder)
-    pieces = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    ids = {piece: index for index, piece in enumerate(pieces)}
-    unknown = _special_names(folder).get("unk_token", "[UNK]")
+    """Return BERT's pipeline, whose vocabulary file has one token per line."""
+    options = _tokenizer_config(folder)
+    tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    ids = {token: index for index, token in enumerate(tokens)}
+    unknown = _special_tokens(folder).get("unk_token", "[UNK]")
     pipeline = Pipeline(models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100))
     pipeline.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -166,49 +258,53 @@ def _wordpiece(folder: Path) -> Pipeline:
 
 
 def _byte_level(folder: Path) -> Pipeline:
-    """GPT-2's: merges of bytes that are written as letters."""
+    """Return GPT-2's pipeline: byte-pair encoding of bytes, which are written as letters."""
     model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     pipeline = Pipeline(model)
-    add_space = bool(_options(folder).get("add_prefix_space", False))
+    add_space = bool(_tokenizer_config(folder).get("add_prefix_space", False))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_space)
     pipeline.decoder = decoders.ByteLevel()
-    names = _special_names(folder) or USUAL["bytes"]
+    names = _special_tokens(folder) or DEFAULT_SPECIAL_TOKENS["bytes"]
     pipeline.add_special_tokens([AddedToken(name, special=True) for name in dict.fromkeys(names.values())])
     return pipeline
 
 
 def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
-    """How pieces stand for text, from the parts of the pipeline."""
+    """Return how tokens represent text, from the steps of the pipeline."""
     state = json.loads(pipeline.to_str())
-    parts = {part["type"] for name in ("pre_tokenizer", "decoder") if state[name] for part in _flat(state[name])}
+    steps = [step for name in ("pre_tokenizer", "decoder") if state[name] for step in _flatten_steps(state[name])]
+    types = {step["type"] for step in steps}
     if state["model"]["type"] == "WordPiece" and state["model"]["continuing_subword_prefix"] == "##":
         return "wordpiece"
-    if "ByteLevel" in parts:
+    if "ByteLevel" in types:
         return "bytes"
-    if "Metaspace" in parts:
+    if "Metaspace" in types:
         return "metaspace"
-    found = ", ".join(sorted(parts)) or "none"
-    raise InteropError(f"{folder}: a {state['model']['type']} tokenizer with the parts {found} is not supported")
+    listed = ", ".join(sorted(types)) or "none"
+    raise InteropError(
+        f"{folder}: a {state['model']['type']} tokenizer with the steps {listed} is not supported; "
+        "expected WordPiece, ByteLevel or Metaspace"
+    )
 
 
-def _flat(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A part of a pipeline, or those that it is a sequence of."""
-    inner = part.get("pretokenizers") or part.get("decoders")
-    return [each for one in inner for each in _flat(one)] if inner else [part]
+def _flatten_steps(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a step of a pipeline, or the steps of a sequence."""
+    steps = step.get("pretokenizers") or step.get("decoders")
+    return [inner for each in steps for inner in _flatten_steps(each)] if steps else [step]
 
 
-def _options(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
+def _tokenizer_config(folder: Path) -> dict[str, Any]:
+    path = folder / TOKENIZER_CONFIG
     return read_json(path) if path.is_file() else {}
 
 
-def _special_names(folder: Path) -> dict[str, str]:
-    """The special pieces that the folder names, such as pad_token."""
-    found = dict[str, str]()
+def _special_tokens(folder: Path) -> dict[str, str]:
+    """Return the special tokens that the folder names, by keys such as pad_token."""
+    tokens = dict[str, str]()
     path = folder / "special_tokens_map.json"
-    for settings in (read_json(path) if path.is_file() else {}, _options(folder)):
-        for role, token in settings.items():
+    for settings in (read_json(path) if path.is_file() else {}, _tokenizer_config(folder)):
+        for key, token in settings.items():
             name = token.get("content") if isinstance(token, dict) else token
-            if role.endswith("_token") and isinstance(name, str):
-                found[role] = name
-    return found
+            if key.endswith("_token") and isinstance(name, str):
+                tokens[key] = name
+    return tokens

@@ -1,88 +1,58 @@
-"""ViT: pictures as patches, with a class token and a head for labels."""
+"""ViT: images as patches, with a class token and a classification head."""
 
 from collections.abc import Collection, Iterator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.errors import InteropError
 from clearhead.interop.checkpoint_tensors import CheckpointTensors
-from clearhead.interop.huggingface.bert import ACTIVATIONS
-from clearhead.interop.huggingface.formats import (
-    ModelFormat,
-    Settings,
-    architecture,
-    attention_dropout,
-    label_settings,
-    labels_of,
-    plain_heads,
-)
-from clearhead.interop.settings import SettingsReader
-from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention, linear
+from clearhead.interop.huggingface.model_format import ConfigKey, EncoderLayerNames, ModelFormat
+from clearhead.interop.settings import Settings, SettingsReader, equal_head_widths
+from clearhead.interop.weight_mapping import TensorLink, WeightMapping, linear_links
+
+_LAYER = EncoderLayerNames(
+    "attention.attention.query", "attention.attention.key", "attention.attention.value", "attention.output.dense",
+    "layernorm_before", "intermediate.dense", "output.dense", "layernorm_after",
+)  # fmt: skip
 
 
-def read(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
-    """Our settings."""
-    architecture(options, {"ViTForImageClassification": "image"})
-    options.only(qkv_bias=True)
-    labels = labels_of(options)
-    channels = options.number("num_channels", 3)
+def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
+    options.require(qkv_bias=True)
+    channels = options.positive_int("num_channels", 3)
     if channels not in (1, 3):
-        raise InteropError(f"num_channels {channels} is not supported, only 1 or 3; {options.name} asks for it")
+        raise InteropError(f"{options.name}: num_channels {channels} is not supported; expected 1 or 3")
     return {
-        "task": "image",
-        "labels": labels,
         "model": {
             "family": "vit",
             "head": "classification",
-            "num_encoder_layers": options.number("num_hidden_layers", 12),
-            "model_dim": options.number("hidden_size", 768),
-            "feed_forward_dim": options.number("intermediate_size", 3072),
-            "num_heads": options.number("num_attention_heads", 12),
-            "dropout": options.small("hidden_dropout_prob", 0.0),
             "norm_placement": "pre",
-            "norm_epsilon": options.small("layer_norm_eps", 1e-12),
-            "activation": options.activation("hidden_act", "gelu"),
             "positions": "learned",
             "scale_embeddings": False,
             "pooling": "first",
-            "image_size": options.number("image_size", 224),
-            "patch_size": options.number("patch_size", 16),
-            "image_channels": channels,
-            "num_labels": len(labels),
         },
     }
 
 
-def table(config: Config, names: Collection[str] = ()) -> WeightMapping:
-    """The names."""
-    return WeightMapping([*_links(config.model)], left_out=r"vit\.pooler\..*")
+def _weight_mapping(config: Config, tensor_names: Collection[str] = ()) -> WeightMapping:
+    links = [*_embedding_links(config.model), *_LAYER.links("vit.encoder.layer", config.model.num_encoder_layers)]
+    links += linear_links("backbone.encoder.norm", "vit.layernorm")
+    links += linear_links("output", "classifier")
+    return WeightMapping(links, unused=r"vit\.pooler\..*")
 
 
-def _links(model: ModelConfig) -> Iterator[TensorLink]:
+def _embedding_links(model: ModelConfig) -> Iterator[TensorLink]:
     size, width = model.patch_size, model.model_dim
-    places = (model.image_size // size) ** 2 + 1
-    embedding = "vit.embeddings"
-    yield TensorLink("backbone.embedding.class_token", f"{embedding}.cls_token", "reshaped", (1, 1, width))
-    yield TensorLink(
-        "backbone.embedding.positions.weight", f"{embedding}.position_embeddings", "reshaped", (1, places, width)
-    )
-    project = f"{embedding}.patch_embeddings.projection"
+    num_positions = (model.image_size // size) ** 2 + 1
+    local, external = "backbone.embedding", "vit.embeddings"
+    yield TensorLink(f"{local}.class_token", f"{external}.cls_token", "reshaped", (1, 1, width))
+    shape: tuple[int, ...] = 1, num_positions, width
+    yield TensorLink(f"{local}.positions.weight", f"{external}.position_embeddings", "reshaped", shape)
+    projection = f"{external}.patch_embeddings.projection"
     shape = width, model.image_channels, size, size
-    yield TensorLink("backbone.embedding.projection.weight", f"{project}.weight", "reshaped", shape)
-    yield TensorLink("backbone.embedding.projection.bias", f"{project}.bias")
-    for number in range(model.num_encoder_layers):
-        ours, theirs = f"backbone.encoder.layers.{number}", f"vit.encoder.layer.{number}"
-        parts = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
-        yield from attention(f"{ours}.self_attention", parts, f"{theirs}.attention.output.dense")
-        yield from linear(f"{ours}.self_attention_residual.norm", f"{theirs}.layernorm_before")
-        yield from linear(f"{ours}.feed_forward.w1", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.feed_forward.w2", f"{theirs}.output.dense")
-        yield from linear(f"{ours}.feed_forward_residual.norm", f"{theirs}.layernorm_after")
-    yield from linear("backbone.encoder.norm", "vit.layernorm")
-    yield from linear("output", "classifier")
+    yield TensorLink(f"{local}.projection.weight", f"{projection}.weight", "reshaped", shape)
+    yield TensorLink(f"{local}.projection.bias", f"{projection}.bias")
 
 
-def required(config: Config) -> Settings:
-    """Return what ViT requires of the model section."""
+def _supported_settings(config: Config) -> Settings:
     return {
         "family": "vit",
         "head": "classification",
@@ -95,29 +65,29 @@ def required(config: Config) -> Settings:
         "pooling": "first",
         "gated": False,
         "bias": True,
-        **plain_heads(config.model),
+        **equal_head_widths(config.model),
     }
 
 
-def write(config: Config) -> Settings:
-    """Their settings."""
-    model = config.model
-    return {
-        "architectures": ["ViTForImageClassification"],
-        "model_type": "vit",
-        "hidden_size": model.model_dim,
-        "num_hidden_layers": model.num_encoder_layers,
-        "num_attention_heads": model.num_heads,
-        "intermediate_size": model.feed_forward_dim,
-        "hidden_act": ACTIVATIONS[model.activation],
-        "hidden_dropout_prob": model.dropout,
-        **attention_dropout(model, "attention_probs_dropout_prob"),
-        "layer_norm_eps": model.norm_epsilon,
-        "image_size": model.image_size,
-        "patch_size": model.patch_size,
-        "num_channels": model.image_channels,
-        **label_settings(config),
-    }
-
-
-FORMAT = ModelFormat("vit", "ViT", required, read, table, write)
+VIT = ModelFormat(
+    "vit",
+    "ViT",
+    architectures={"ViTForImageClassification": "image"},
+    keys={
+        "num_encoder_layers": ConfigKey("num_hidden_layers", 12),
+        "model_dim": ConfigKey("hidden_size", 768),
+        "feed_forward_dim": ConfigKey("intermediate_size", 3072),
+        "num_heads": ConfigKey("num_attention_heads", 12),
+        "dropout": ConfigKey("hidden_dropout_prob", 0.0, "number"),
+        "norm_epsilon": ConfigKey("layer_norm_eps", 1e-12, "number"),
+        "activation": ConfigKey("hidden_act", "gelu", "activation"),
+        "image_size": ConfigKey("image_size", 224),
+        "patch_size": ConfigKey("patch_size", 16),
+        "image_channels": ConfigKey("num_channels", 3),
+    },
+    read_settings=_read_settings,
+    write_settings=lambda config: {},
+    supported_settings=_supported_settings,
+    weight_mapping=_weight_mapping,
+    attention_dropout_key="attention_probs_dropout_prob",
+)

@@ -2,12 +2,10 @@
 
     model.onnx       ids (or pixels) -> logits (or sentence_embedding), for any batch size and length, with padding
     config.json      the model section of the bundle, the task and the labels
-    tokenizer.json   a file of the `tokenizers` library that adds the tokens around a text
-    README.md        a Python example
+    tokenizer.json   a file of the `tokenizers` library that adds the special tokens around a text
+    README.md        a description and a Python example for the head of the model
 
 B batch, S positions, C channels, Y height, X width, I input width, D model width, G gates, L labels, V vocabulary
-
-README.md of an ONNX folder that holds an encoder: a description and a Python example, by head.
 """
 
 import json
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.files import write_new
-from clearhead.interop.huggingface.tokenizer_files import framed_pipeline
+from clearhead.interop.huggingface.tokenizers import pipeline_with_special_tokens
 from clearhead.interop.onnx.generators import export_graph, require_onnx
 from clearhead.model.encoder_output import EncoderOutput, pool
 from clearhead.model.recurrent.cells import LayerState
@@ -88,7 +86,7 @@ _TITLES = {
 
 
 def readme(config: Config, mask_token: str) -> str:
-    """Return the text; the example runs in the folder, with the images or texts of the user."""
+    """Return the text of README.md; its example runs in the folder."""
     model = config.model
     head = _HEAD.format(
         title=_TITLES[model.head],
@@ -147,7 +145,7 @@ class EmbeddingGraph(nn.Module):
         return pool(encoded.states_BSD, ids_BS != self.network.config.pad_id, "mean")
 
 
-def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
+def write_encoder(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
     """Write the graph, its settings and an example into an empty folder."""
     require_onnx(network)
     model = config.model
@@ -167,7 +165,7 @@ def write(config: Config, network: Any, tokenizer: Tokenizer | None, folder: Pat
     write_new(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
     mask_token = ""
     if tokenizer is not None:
-        write_new(folder / "tokenizer.json", (framed_pipeline(tokenizer, config) + "\n").encode())
+        write_new(folder / "tokenizer.json", (pipeline_with_special_tokens(tokenizer, config) + "\n").encode())
         mask_token = "" if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
     write_new(folder / "README.md", readme(config, mask_token).encode())
 
@@ -179,7 +177,7 @@ def input_name(config: Config) -> str:
 
 @contextmanager
 def _onnx_recurrence(network: nn.Module) -> Iterator[None]:
-    """Run recurrent layers as ONNX operators inside: torch.export would unroll them to the length of the example."""
+    """Run recurrent layers as ONNX operators, since torch.export would unroll them to the length of the example."""
     layers = [module for module in network.modules() if isinstance(module, RecurrentLayer)]
     for layer in layers:
         layer.run_kernel = lambda *given, layer=layer: _run_operator(layer, *given)  # type: ignore[method-assign]

@@ -1,11 +1,11 @@
-"""A network as ONNX graphs: the encoder, and one step of the decoder with its cache as inputs and outputs.
+"""Generating models as ONNX graphs: the encoder, and one decoder step with its KV cache as inputs and outputs.
 
     encoder.onnx   src -> allowed, and source_k_0, source_v_0, ... of every decoder layer
-    decoder.onnx   token, those, and past_k_0, past_v_0, ... -> logits, and past_k_0_next, ...
-    config.json    the model section of the bundle: which ids start, end and fill up, and how many places there are
+    decoder.onnx   token, allowed, source_k_0, ..., past_k_0, past_v_0, ... -> logits, past_k_0_next, ...
+    config.json    the model section of the bundle, with the special ids and the number of positions
 
-A row is a hypothesis: who searches with a beam repeats the source's rows, and reorders the past's. The past is empty
-at the first step (length 0), and grows by one place each. A language model has no encoder, and no source.
+A row is a hypothesis: beam search repeats the rows of the source, and reorders those of the past. The past is empty
+(length 0) at the first step, and grows by one position per step. A language model has no encoder and no source.
 
 N rows, S source length, P length of the past, H heads, K and E widths of a head, V vocabulary
 """
@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.extras import require_package
 from clearhead.files import write_new
-from clearhead.interop.huggingface.formats import blocking_settings
-from clearhead.interop.settings import need_plain
+from clearhead.interop.settings import require_unchanged, unsupported_settings
 from clearhead.kernels import PaddedLayout
 from clearhead.model.attention import KVCache
 from clearhead.model.decoder import Memory
@@ -36,39 +35,40 @@ if TYPE_CHECKING:
     from clearhead.model.language_model import LanguageModel
     from clearhead.model.transformer import Transformer
 
-_SINGLE_FILE = 1 << 30  # bytes of weights up to which they stand inside the graph's file; its format ends at 2 GiB
+_MAX_SINGLE_FILE = 1 << 30
+"""Bytes of weights up to which they are stored inside the graph's file, which may have at most 2 GiB."""
 
 
 class EncoderGraph(nn.Module):
-    """From a source to everything that steps look up in it."""
+    """Encoder, and the keys and values of cross-attention."""
 
     def __init__(self, network: "Transformer") -> None:
         super().__init__()
         self.network = network
 
     def forward(self, src_NS: Tensor) -> tuple[Tensor, ...]:
-        """allowed_N11S, and keys and values of each layer. Unlike in torch, there is a mask also without padding."""
+        """Return allowed_N11S, also for sources without padding, and the keys and values of each decoder layer."""
         network = self.network
         memory = network.encode(src_NS)
         assert memory.layout.allowed_B11S is not None
-        return memory.layout.allowed_B11S, *_flat(memory.keys_values)
+        return memory.layout.allowed_B11S, *_flatten_caches(memory.keys_values)
 
 
 class DecoderGraph(nn.Module):
-    """One step of an encoder-decoder."""
+    """One decoder step of an encoder-decoder."""
 
     def __init__(self, network: "Transformer") -> None:
         super().__init__()
         self.network = network
 
     def forward(self, token_N1: Tensor, allowed_N11S: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
-        """logits_NV of the next token, and the past with this one in it; `cache`: of the source, then the past."""
-        pairs = _pairs(cache)
+        """Return logits_NV of the next token, and the extended past; `cache`: that of the source, then the past."""
+        pairs = _to_caches(cache)
         source, past = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
         layout = PaddedLayout.of(allowed_N11S.shape[3], token_N1.device, allowed_B11S=allowed_N11S)
         state = DecoderState(Memory(source, layout), 1, past, past[0].k_HK.shape[1])
         step = self.network.step(token_N1, state)
-        return step.logits_RTV[:, 0], *_flat(step.state.caches)
+        return step.logits_RTV[:, 0], *_flatten_caches(step.state.caches)
 
 
 class LanguageGraph(nn.Module):
@@ -79,21 +79,21 @@ class LanguageGraph(nn.Module):
         self.network = network
 
     def forward(self, token_N1: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
-        """logits_NV of the next token, and the past with this one in it."""
-        past = _pairs(cache)
+        """Return logits_NV of the next token, and the past extended by this one."""
+        past = _to_caches(cache)
         step = self.network.step(token_N1, LanguageModelState(past, past[0].k_HK.shape[1]))
-        return step.logits_RTV[:, 0], *_flat(step.state.caches)
+        return step.logits_RTV[:, 0], *_flatten_caches(step.state.caches)
 
 
-def blocking(config: ModelConfig) -> list[str]:
+def unsupported(config: ModelConfig) -> list[str]:
     """Return the settings that cannot be exported; every encoder can, and every Transformer that reads text."""
     if config.head != "generation":
         return []
-    return blocking_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
+    return unsupported_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
 
 
-def write(network: Any, folder: Path) -> None:
-    """Writes the graphs of a network into an empty folder."""
+def write_generator(network: Any, folder: Path) -> None:
+    """Write the graphs of a network into an empty folder."""
     require_onnx(network)
     config: ModelConfig = network.config
     if config.family == "transformer":
@@ -105,13 +105,13 @@ def write(network: Any, folder: Path) -> None:
 def _write_encoder(network: "Transformer", path: Path) -> None:
     config = network.config
     axes = {0: torch.export.Dim("N"), 1: torch.export.Dim("S", max=config.max_positions)}
-    outputs = ["allowed", *_names("source", config.num_decoder_layers)]
+    outputs = ["allowed", *_cache_names("source", config.num_decoder_layers)]
     src_NS = torch.full((3, min(5, config.max_positions)), config.eos_id)
     export_graph(EncoderGraph(network), (src_NS,), ({**axes},), ["src"], outputs, path)
 
 
 def _write_decoder(network: Any, path: Path) -> None:
-    """With a past of some length as the example: from 0 on, any length is taken by what is written."""
+    """Write the decoder step. The example has a non-empty past, but the graph accepts any length from 0 on."""
     config: ModelConfig = network.config
     layers, has_source = config.num_decoder_layers, config.family == "transformer"
     rows, source_length, past_length = 3, 5, min(4, config.max_positions - 1)
@@ -122,22 +122,22 @@ def _write_decoder(network: Any, path: Path) -> None:
     cache: list[Tensor] = []
     cache_axes: list[dict[int, Any]] = []
     if has_source:
-        inputs += ["allowed", *_names("source", layers)]
+        inputs += ["allowed", *_cache_names("source", layers)]
         arguments.append(torch.ones(rows, 1, 1, source_length, dtype=torch.bool))
         axes.append({**by_row, 3: by_source[2]})
-        cache += _flat(_zeros(config, rows, source_length) for _ in range(layers))
+        cache += _flatten_caches(_zeros(config, rows, source_length) for _ in range(layers))
         cache_axes += [by_source] * (2 * layers)
-    inputs += _names("past", layers)
-    cache += _flat(_zeros(config, rows, past_length) for _ in range(layers))
+    inputs += _cache_names("past", layers)
+    cache += _flatten_caches(_zeros(config, rows, past_length) for _ in range(layers))
     cache_axes += [by_past] * (2 * layers)
-    outputs = ["logits", *(f"{name}_next" for name in _names("past", layers))]
+    outputs = ["logits", *(f"{name}_next" for name in _cache_names("past", layers))]
     graph = DecoderGraph(network) if has_source else LanguageGraph(network)
     export_graph(graph, (*arguments, *cache), (*axes, tuple(cache_axes)), inputs, outputs, path)
 
 
 def require_onnx(network: nn.Module) -> None:
     """Raise an error if the network cannot be traced: hooks are attached, or the package onnxscript is missing."""
-    need_plain(network)
+    require_unchanged(network)
     require_package("onnxscript", "export --to onnx")  # used by torch.onnx
 
 
@@ -151,7 +151,7 @@ def export_graph(
 ) -> None:
     """Trace a module with dynamic axes and write it as one file, or with its weights in a second file if large."""
     size = sum(parameter.nbytes for parameter in graph.parameters())
-    with torch.no_grad(), _quietly():
+    with torch.no_grad(), _suppress_messages():
         program = torch.onnx.export(
             graph.eval(),
             arguments,
@@ -163,11 +163,11 @@ def export_graph(
         )
         assert program is not None
         _strip_metadata(program.model)
-        program.save(path, external_data=size > _SINGLE_FILE)
+        program.save(path, external_data=size > _MAX_SINGLE_FILE)
 
 
 def _strip_metadata(model: Any) -> None:
-    """Remove the stack traces that the exporter attaches: they hold paths of this machine, and half of a small file."""
+    """Remove the stack traces that the exporter attaches: they contain local paths, and are half of a small file."""
     model.metadata_props.clear()
     model.graph.metadata_props.clear()
     for node in model.graph.all_nodes():
@@ -178,7 +178,7 @@ def _strip_metadata(model: Any) -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _suppress_messages() -> Iterator[None]:
     """Suppress the exporter's messages to its own developers: missing packages, merged axes, constant folding."""
     logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [log.level for log in logs]
@@ -193,21 +193,23 @@ def _quietly() -> Iterator[None]:
             log.setLevel(level)
 
 
-def _names(what: str, layers: int) -> list[str]:
-    return [f"{what}_{part}_{layer}" for layer in range(layers) for part in "kv"]
+def _cache_names(prefix: str, num_layers: int) -> list[str]:
+    """Return the names of keys and values, which are inputs or outputs of a graph."""
+    return [f"{prefix}_{letter}_{layer}" for layer in range(num_layers) for letter in "kv"]
 
 
 def _zeros(config: ModelConfig, rows: int, length: int) -> KVCache:
+    """Return a cache for the example input of a graph."""
     shape = rows, length, config.num_heads
     return KVCache(torch.zeros(*shape, config.head_key_dim), torch.zeros(*shape, config.head_value_dim))
 
 
-def _flat(caches: Iterable[KVCache]) -> list[Tensor]:
+def _flatten_caches(caches: Iterable[KVCache]) -> list[Tensor]:
     """Return keys and values as the graph's outputs, [N, H, S, K]."""
     return [tensor.transpose(1, 2) for each in caches for tensor in each]
 
 
-def _pairs(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
+def _to_caches(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
     """Return the caches of inputs of the graph."""
     pairs = zip(tensors[::2], tensors[1::2], strict=True)
     return tuple(KVCache(k_BHSK.transpose(1, 2), v_BHSE.transpose(1, 2)) for k_BHSK, v_BHSE in pairs)

@@ -62,7 +62,7 @@ class RecurrentTextEncoder(nn.Module):
         self.encoder_projection = projection_to_model_dim(config)
 
     def forward(self, inputs_BS: Tensor, want_attention: bool = False) -> EncoderOutput:
-        """Return the states of texts; `pooling=last` is the last state of each direction. There is no attention."""
+        """Return the states of texts, without attention; `pooling=last` is the last state of each direction."""
         encoded = self.encoder.encode(inputs_BS)
         states_BSD = self.encoder_projection(encoded.states_BSE)
         if self.config.pooling == "last":

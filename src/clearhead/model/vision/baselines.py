@@ -67,7 +67,7 @@ class ConvolutionalEncoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images_BCYX: Tensor, want_attention: bool = False) -> EncoderOutput:
-        """Return a state per position of the last feature map; there is no attention."""
+        """Return a state per position of the last feature map, without attention."""
         check_images(images_BCYX, self.config)
         states_BSD = self.layers(images_BCYX).flatten(2).transpose(1, 2)
         return EncoderOutput(states_BSD, states_BSD.mean(1))
@@ -87,7 +87,7 @@ class MLPEncoder(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, images_BCYX: Tensor, want_attention: bool = False) -> EncoderOutput:
-        """Return the last hidden layer; there is no attention."""
+        """Return the last hidden layer, without attention."""
         check_images(images_BCYX, self.config)
         x_BI = images_BCYX.flatten(1)
         for layer in self.layers:

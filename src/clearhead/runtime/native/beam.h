@@ -29,7 +29,7 @@ class Beam {
 
     // Finishes hypothesis `last.parent` with that token, which is the end or the last one that the limit allows.
     void finish(const SearchSettings& settings, const Choice& last, bool is_end);
-    // Finishes the hypotheses as they are: nothing may follow.
+    // Finishes the unfinished hypotheses without a further token: nothing may follow.
     void finish_blocked(const SearchSettings& settings);
     // Whether the stopping rule holds if `best` is the best choice that continues.
     bool is_settled(const SearchSettings& settings, const Choice& best) const;

@@ -116,7 +116,7 @@ struct Kernels {
 
     // Takes the logits of `count` (a multiple of 16) columns, starting at token `first`, into the running softmax,
     // unless it is left out; then those of them that are not -infinity into the candidates. `banned` columns
-    // (ascending, relative to the block) count in the softmax but are no candidates: their logits are overwritten with
+    // (ascending, relative to the block) count in the softmax but are not candidates: their logits are overwritten with
     // -infinity.
     void (*scan)(VocabularyScan& scan, float* logits, int count, int first, const int* banned, int num_banned);
     float (*log_sum)(const VocabularyScan& scan);  // maximum + log(sum of exp(logit - maximum)); NaN if any logit was

@@ -22,7 +22,7 @@ inline std::atomic<size_t>& allocated_bytes() {
 
 enum class Content { zero, anything };
 
-// A fixed-size array of numbers, zero at first unless told otherwise. From 2 MiB on it asks for huge pages: weights are
+// A fixed-size array of numbers, initialized to zero by default. From 2 MiB on it asks for huge pages: weights are
 // read from end to end at every step, and 4 KiB pages would cost a miss of the address cache each.
 template <typename T>
 class Buffer {

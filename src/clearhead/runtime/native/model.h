@@ -1,7 +1,7 @@
 // A Transformer with prepared weights, and its forward pass over rows.
 //
 // A row is one token of one sequence; rows of all sequences form one matrix without padding. Linear layers, norms and
-// activations see only the matrix; embeddings, positions and attention look up which sequence a row belongs to.
+// activations see only the matrix; embeddings, positions and attention use the sequence that a row belongs to.
 #pragma once
 
 #include <memory>
@@ -102,7 +102,7 @@ class Model {
     // Keys and values of some encoder states (rows [first, first + length)) for every decoder layer.
     void attend_to(Workspace& work, const Activations& states, int first, int length, Source& source) const;
     // Final states of the rows, as encode() returns them. Rows of one hypothesis come in the order of their positions;
-    // rows of one source stand together. `attention`, if not null: the cross-attention of `attention_layer`, one block
+    // rows of one source are adjacent. `attention`, if not null: the cross-attention of `attention_layer`, one block
     // [heads][source length] per row.
     const Activations& decode(Workspace& work, const std::vector<DecoderRow>& rows, KVCache& cache,
                               int attention_layer = -1, float* attention = nullptr) const;
@@ -122,7 +122,7 @@ class Model {
     Linear pooler, transform;  // heads of encoders
     Norm transform_norm;
     int width_, key_columns_, value_columns_;  // padded: the stream, all heads of keys, all heads of values
-    int projected_columns_;                    // queries, keys and values side by side
+    int projected_columns_;                    // queries, keys and values next to each other
 
   private:
     void load_stack(const Tensors& tensors, const std::string& name, int layers, bool has_cross, Stack& stack);

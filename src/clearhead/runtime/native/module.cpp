@@ -67,8 +67,8 @@ std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const 
     Tensors named;
     std::deque<Array<const float>> arrays;
     PyObject *name, *value;
-    Py_ssize_t place = 0;
-    while (PyDict_Next(tensors, &place, &name, &value)) {
+    Py_ssize_t index = 0;
+    while (PyDict_Next(tensors, &index, &name, &value)) {
         const Reference text(PyUnicode_AsUTF8String(name));
         const Array<const float>& array = arrays.emplace_back(value);
         require(static_cast<bool>(array), "a tensor is None");
@@ -280,9 +280,9 @@ void model_encode_texts(PyObject* self, Sequences texts, int kind, Array<float> 
 void model_predict_masked(PyObject* self, Sequences texts, Array<const int32_t> rows, Array<float> out, int threads) {
     const Model& model = *of(self).model;
     require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
-    const std::vector<int> places(rows.data(), rows.data() + rows.size());
+    const std::vector<int> positions(rows.data(), rows.data() + rows.size());
     Computation run(self, threads);
-    predict_masked(model, run.execution, texts.ids.data(), texts.lengths, places, out.data());
+    predict_masked(model, run.execution, texts.ids.data(), texts.lengths, positions, out.data());
 }
 
 PyMethodDef model_methods[] = {

@@ -159,7 +159,7 @@ ALWAYS_INLINE int32_t round_row(const float* values, int width, Lanes scale, Qua
 #endif
 }
 
-// Rounds R rows in lockstep to integers from -127 to 127, where 127 stands for the largest absolute value of the row.
+// Rounds R rows in lockstep to integers from -127 to 127, where 127 represents the largest absolute value of the row.
 template <int R>
 ALWAYS_INLINE void quantize_rows(Activations& x, int row) {
     const float* values = x.values + (size_t)row * x.stride;

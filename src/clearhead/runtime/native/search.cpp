@@ -11,7 +11,7 @@
 namespace clearhead {
 
 constexpr int kEncoderRows = 256;  // source tokens that are encoded together, if one sentence has not more
-// Rows that a thread decodes together, unless told otherwise: two tiles of the matrix product. More rows would share
+// Rows that a thread decodes together, by default: two tiles of the matrix product. More rows would share
 // each read of the weights, but prefetching hides that, and their keys and values would no longer fit in the cache.
 constexpr int kRows = 24;
 // Threads share the products of one batch if the weights are large and each thread would have fewer rows than this.

@@ -6,7 +6,7 @@
 //
 // One step of one sentence with beam size W: candidates are ordered by total (sum of log-probabilities, float32), then
 // hypothesis, then token id; with W = 1 by the token's log-probability, then token id. An end token among the best W
-// candidates finishes its hypothesis, the best W others continue; at the length limit the best W finish as they are. A
+// candidates finishes its hypothesis, the best W others continue; at the length limit the best W finish unchanged. A
 // search is over when W hypotheses are finished (beam_finished), or when moreover the best unfinished total divided by
 // the length penalty of the limit (cannot_improve) or of the present length (no_better_now) is not above the worst of
 // the best W finished scores. clearhead/decoding/search.py does the same operations on NumPy arrays, with more options.
@@ -29,7 +29,7 @@ enum class FinishReason { end, length, blocked };
 struct SearchSettings {
     int beam_size = 1, n_best = 1, min_length = 0, end_id = 0, start_id = 0, threads = 1;
     int batch_rows = 0;  // rows that a thread decodes together; 0: chosen
-    // Weights of at least so many bytes come from memory at every step, so as many rows as possible share each read.
+    // Weights of at least this many bytes come from memory at every step, so as many rows as possible share each read.
     size_t large_weights = size_t{32} << 20;
     StoppingRule stopping_rule = StoppingRule::beam_finished;
     // False: hypotheses need no probabilities. Greedy search then compares logits and leaves the softmax out; its
@@ -84,7 +84,7 @@ class WorkerPool {
     std::array<std::atomic<Worker*>, 64> idle_{};
 };
 
-// A worker from the pool, given back at the end.
+// A worker from the pool, returned to it at the end.
 class BorrowedWorker {
   public:
     explicit BorrowedWorker(WorkerPool& pool) : pool_(pool), worker_(pool.take()) {}

@@ -1,11 +1,11 @@
-"""Classification of texts (S5): one label per text.
+"""Classification of texts (S5): one label per text. Also labels in general: predictions, ids and log-probabilities.
 
-N texts, P parts of texts, L labels
+N examples, P parts of texts, L labels
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,33 @@ from clearhead.config import DecodingConfig
 from clearhead.data.readers.labelled import LabelledText, load_labelled
 from clearhead.data.readers.tables import TableOptions
 from clearhead.engines.engine import EncoderEngine
+from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.label_prediction import Classification, ClassificationPart, answers, label_ids, log_softmax
-from clearhead.tasks.long_texts import LongTexts, split_framed
-from clearhead.tasks.task import LoadedModel, Tell, test_records
+from clearhead.json_format import INLINE, OMIT_IF_EMPTY, JsonResult
+from clearhead.tasks.long_texts import LongTexts, split_into_rows
+from clearhead.tasks.task import LoadedModel, Log, usable_records
 from clearhead.tasks.text_codec import EncoderCodec, check_length, max_input_tokens
+
+CODEC = EncoderCodec()
+
+
+@dataclass(frozen=True)
+class Classification(JsonResult):
+    """The label of a text or image, and the probability of each label."""
+
+    label: str
+    """Empty for an empty text and for one that was skipped."""
+    probabilities: dict[str, float]
+    parts: tuple["ClassificationPart", ...] = field(default=(), metadata=OMIT_IF_EMPTY)
+    """The parts of a text that was too long for the model; its log-probabilities are the mean over them."""
+
+
+@dataclass(frozen=True)
+class ClassificationPart(JsonResult):
+    """One part of a text and its label."""
+
+    text: str
+    classification: Classification = field(metadata=INLINE)
 
 
 def classify(
@@ -30,16 +52,16 @@ def classify(
     The log-probabilities of a long text are the mean over its parts. Errors name a text by its line, counted from
     `first_line`.
     """
-    split = split_framed(model, texts, long_texts or LongTexts(), first_line)
-    log_probs_PL = label_log_probs(model.encoder_engine, split.rows)
-    of_parts, labels = answers(log_probs_PL, model.config.labels), model.config.labels
+    split = split_into_rows(model, texts, long_texts or LongTexts(), first_line)
+    log_probs_PL, labels = label_log_probs(model.encoder_engine, split.rows), model.config.labels
+    of_parts = to_classifications(log_probs_PL, labels)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if len(parts) <= 1:
             results += of_parts[span] or [Classification("", {})]
             continue
         mean_L = log_probs_PL[span].mean(0)
-        [whole] = answers((mean_L - np.logaddexp.reduce(mean_L))[None], labels)
+        [whole] = to_classifications((mean_L - np.logaddexp.reduce(mean_L))[None], labels)
         results.append(replace(whole, parts=tuple(map(ClassificationPart, parts, of_parts[span]))))
     return results
 
@@ -49,20 +71,51 @@ def label_log_probs(engine: EncoderEngine, rows: Sequence[Sequence[int]]) -> NDA
     return log_softmax(np.stack(engine.logits(rows))) if rows else np.zeros((0, 0))
 
 
-def places(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
-    """Each record's label with the place that it stands on."""
+def to_classifications(log_probs_NL: NDArray[np.float64], labels: Sequence[str]) -> list[Classification]:
+    """Return the best label of each example, with the probabilities of all labels."""
+    results = []
+    for probs_L in np.exp(log_probs_NL):
+        probabilities = {label: float(prob) for label, prob in zip(labels, probs_L, strict=True)}
+        results.append(Classification(labels[int(probs_L.argmax())], probabilities))
+    return results
+
+
+def label_ids(locations: Iterable[tuple[str, str]], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return the id of each label; each comes with its location, which DataError names for an unknown label."""
+    id_of = {label: index for index, label in enumerate(labels)}
+    ids = []
+    for location, label in locations:
+        if label not in id_of:
+            known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
+            advice = "; if line 1 is a header, set data.header=yes" if location.endswith(":1") else ""
+            raise DataError(f"{location}: expected a label of the training data ({known}), found {label!r}{advice}")
+        ids.append(id_of[label])
+    return np.array(ids, dtype=np.int64)
+
+
+def label_locations(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
+    """Yield the location of each record in `path` and its label."""
     return ((f"{path}:{record.line}", record.label) for record in records)
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
-    """Accuracy, F1 and confusion matrix."""
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the log-probabilities over the last axis."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(-1, keepdims=True)
+    log_probs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return log_probs
+
+
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> LabelReport:
+    """Return accuracy, F1 and confusion matrix."""
     rows: list[list[int]] = []
-    truth: list[int] = []
+    gold: list[int] = []
     for path in paths:
-        records = test_records(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), tell)
-        truth += label_ids(places(records, path), model.config.labels).tolist()
-        for record, ids in zip(records, model.tokenizer.encode_batch([one.text for one in records]), strict=True):
-            rows.append(EncoderCodec().add_special_tokens(model.tokenizer, ids))
+        records = usable_records(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), log)
+        gold += label_ids(label_locations(records, path), model.config.labels).tolist()
+        encoded = model.tokenizer.encode_batch([record.text for record in records])
+        for record, ids in zip(records, encoded, strict=True):
+            rows.append(CODEC.add_special_tokens(model.tokenizer, ids))
             check_length(record.line, len(rows[-1]), max_input_tokens(model.config), f"{path}: line")
     log_probs_NL = label_log_probs(model.encoder_engine, rows)
-    return score_labels(log_probs_NL.argmax(1).tolist(), truth, model.config.labels)
+    return score_labels(log_probs_NL.argmax(1).tolist(), gold, model.config.labels)

@@ -1,11 +1,10 @@
-"""Denoising (S9): a text with holes in, what was in the holes out (T5, section 3.1.4 and appendix D).
+"""Training of denoising (S9): the missing spans of a corrupted text are the targets (T5, section 3.1.4, appendix D).
 
     Thank you <x0> me to your party <x1> week.    ->    <x0> for inviting <x1> last <x2>
 
-How holes are made and marked stands in `holes`. N texts
+N texts
 """
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,131 +14,116 @@ import numpy as np
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
+from clearhead.data.batching import Indices
 from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.model.loss import Loss
-from clearhead.tasks.denoising.evaluation import cut_texts, longest_text, score_spans
-from clearhead.tasks.denoising.span_corruption import SpanCorruption, decode_marked, sentinels_of
-from clearhead.tasks.task import Tell
+from clearhead.tasks.denoising.inference import (
+    CorruptedText,
+    SpanCorruption,
+    decode_with_sentinels,
+    find_sentinels,
+    max_text_tokens,
+    score_spans,
+    split_documents,
+)
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.batches import (
-    Seq2SeqBatch,
+from clearhead.tasks.trainable.records import (
     SequenceDataset,
+    TaskRecords,
+    TrainingFiles,
+    load_and_split_text,
+    tokenizer_texts,
+)
+from clearhead.tasks.trainable.seq2seq import (
+    LENGTH_FACTOR,
+    DecodingScore,
+    Seq2SeqBatch,
+    Seq2SeqTask,
     collate,
+    decode_examples,
     mean_nll,
     pair_batches,
-    seq2seq_loss,
-)
-from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation
-from clearhead.tasks.trainable.text_data import load_and_split_text, tokenizer_texts
-from clearhead.tasks.trainable.validation_decoding import (
-    LENGTH_FACTOR,
-    decode_examples,
-    lines_to_decode,
+    require_text_to_text,
     validation_decoding,
 )
-from clearhead.tasks.translation.training import require_text_to_text
+from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
 
-NUM_SENTINELS = 32
 BASELINE_TEXTS = 10_000  # training texts from which token frequencies are counted
 
 
-class DenoisingTask:
+class DenoisingTask(Seq2SeqTask):
     """Denoising over one training and one validation corpus."""
 
-    unit = "tok"
+    score_name = "span_match"
 
     def __init__(self, config: Config, tokenizer: Tokenizer, train: SequenceDataset, valid: SequenceDataset) -> None:
-        self.config, self.tokenizer, self.train = config, tokenizer, train
-        self.corruption = SpanCorruption(sentinels_of(tokenizer), config.data.mask_probability)
-        texts = [valid.ids[index].tolist() for index in range(len(valid))]
-        self.valid = self.corruption.fixed(texts, [int(line) for line in valid.lines])
+        self.corruption = SpanCorruption(find_sentinels(tokenizer), config.data.mask_probability)
         counts_N2 = np.array([self.corruption.counts(int(length)) for length in train.ids.lengths], dtype=np.int64)
-        hidden_N, spans_N = counts_N2.T
-        self._source_lengths = train.ids.lengths - hidden_N + spans_N + 1
-        self._target_lengths = hidden_N + spans_N + 2
-
-    def sizes(self) -> tuple[int, int]:
-        """Texts to train on and to validate."""
-        return len(self.train), len(self.valid)
-
-    def plan(self, epoch: int) -> list[Indices]:
-        """The batches of one epoch."""
-        training = self.config.training
-        return plan_batches(self._source_lengths, self._target_lengths, training.batch_tokens, training.seed, epoch)
+        corrupted_N, spans_N = counts_N2.T
+        source_lengths_N = train.ids.lengths - corrupted_N + spans_N + 1
+        target_lengths_N = corrupted_N + spans_N + 2
+        examples = ExampleTable(source_lengths_N, target_lengths_N, target_lengths_N, train.lines_N)
+        super().__init__(config, tokenizer, examples, len(valid))
+        self.train = train
+        texts = [valid.ids[index].tolist() for index in range(len(valid))]
+        self.valid = self.corruption.apply_fixed(texts, valid.lines_N.tolist())
 
     def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
-        """The tensors of these texts, with other holes in every epoch."""
-        seed = self.config.training.seed
-        made = [
-            self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, epoch, int(index)]))
-            for index in indices
-        ]
-        return collate([one.source for one in made], [one.target for one in made], self.config.model)
+        """Return the tensors of these texts, corrupted differently in every epoch."""
+        corrupted = [self._corrupt(int(index), epoch) for index in indices]
+        return collate([text.source for text in corrupted], [text.target for text in corrupted], self.config.model)
 
-    def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """Neighbours in length stay together."""
-        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
-
-    def tokens(self, indices: Indices) -> int:
-        """Hidden pieces, sentinels and the ends."""
-        return int(self._target_lengths[indices].sum())
-
-    def lines(self, indices: Indices) -> Sequence[int]:
-        """The lines of the training file."""
-        return self.train.lines_of(indices)
-
-    def loss(self, model: Any, batch: Seq2SeqBatch) -> Loss:
-        """Smoothed cross-entropy, summed over the target tokens."""
-        return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
+    def _corrupt(self, index: int, epoch: int) -> CorruptedText:
+        rng = np.random.default_rng([self.config.training.seed, epoch, index])
+        return self.corruption.apply(self.train.ids[index].tolist(), rng)
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of the target tokens of the first training texts, as the first epoch hides them."""
-        seed, size, end = self.config.training.seed, self.tokenizer.vocab_size, self.tokenizer.eos_id
-        made = (
-            self.corruption.apply(self.train.ids[index].tolist(), np.random.default_rng([seed, 0, index])).target
-            for index in range(min(len(self.train), BASELINE_TEXTS))
-        )
-        train_V = count_targets(IdArrays.build(made), size, end)
-        return Baseline(frequency_loss(train_V, count_targets(self.valid.target, size, end)), TOKENS, 0.0, "no output")
+        """Frequencies of the target tokens of the first training texts, as the first epoch corrupts them."""
+        size, eos_id = self.tokenizer.vocab_size, self.tokenizer.eos_id
+        targets = (self._corrupt(index, 0).target for index in range(min(len(self.train), BASELINE_TEXTS)))
+        train_V = count_targets(IdArrays.build(targets), size, eos_id)
+        valid_V = count_targets(self.valid.target, size, eos_id)
+        return Baseline(frequency_loss(train_V, valid_V), TOKENS, 0.0, "no output")
 
-    def validate(self, model: Any, decode: Decode = "always") -> Validation:
-        """Return the loss over all validation texts, and the share of spans of the first ones that are restored."""
+    def valid_nll(self, model: Any) -> float:
+        """Return the mean negative log-likelihood per token of the validation targets."""
         batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
-        loss = mean_nll(model, batches, self.tokenizer.pad_id)
-        count = min(len(self.valid), self.config.training.validate_lines)
-        count = lines_to_decode(decode, loss, self.baseline, count)
-        perplexity = math.exp(min(loss, 50.0))
-        if not count:
-            return Validation(loss, perplexity, None, "span_match", "", ("", "", ""), self.baseline)
-        hidden = self.config.data.mask_probability
-        decoding = validation_decoding(max(LENGTH_FACTOR, hidden / (1 - hidden)))
+        return mean_nll(model, batches, self.tokenizer.pad_id)
+
+    def score_outputs(self, model: Any, count: int) -> DecodingScore:
+        """Return the share of spans of the first `count` validation texts that greedy outputs restore."""
+        share = self.config.data.mask_probability
+        decoding = validation_decoding(max(LENGTH_FACTOR, share / (1 - share)))
         sources = [self.valid.source[index].tolist() for index in range(count)]
         outputs = decode_examples(model, sources, self.tokenizer.eos_id, decoding)
-        report = score_spans(self.valid, outputs, self.tokenizer)
-        shown_as = (decode_marked(self.tokenizer, ids) for ids in report.example)
-        example = (next(shown_as), next(shown_as), next(shown_as))
-        score, signature = 100 * report.share, report.signature
-        return Validation(loss, perplexity, score, "span_match", signature, example, self.baseline)
+        match = score_spans(self.valid, outputs, self.tokenizer)
+        source, output, target = (decode_with_sentinels(self.tokenizer, ids) for ids in match.example)
+        return DecodingScore(100 * match.share, match.signature, (source, output, target))
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Document]:
-    """Plain text."""
-    return load_and_split_text(files, config, tell)
+def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Document]:
+    """Read plain text, or JSON lines with "text"."""
+    return load_and_split_text(files, config, log)
 
 
-def make(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
-    """Learns a tokenizer with sentinels."""
+def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
+    """Train a tokenizer with sentinels and encode the texts."""
     require_text_to_text(config)
     if tokenizer is None:
-        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})
-    limit, skips = longest_text(config), SkipReport()
-    train = SequenceDataset.build(*cut_texts(records.train, tokenizer, limit, skips, Path("training data")))
-    valid = SequenceDataset.build(*cut_texts(records.valid, tokenizer, limit, skips, Path("validation data")))
-    records.account(skips, tell)
+    skips = SkipReport()
+    train = _build_dataset(records.train, tokenizer, config, skips, "training data")
+    valid = _build_dataset(records.valid, tokenizer, config, skips, "validation data")
+    records.account(skips, log)
     return PreparedTask(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
+
+
+def _build_dataset(
+    documents: Sequence[Document], tokenizer: Tokenizer, config: Config, skips: SkipReport, name: str
+) -> SequenceDataset:
+    return SequenceDataset.build(*split_documents(documents, tokenizer, max_text_tokens(config), skips, Path(name)))

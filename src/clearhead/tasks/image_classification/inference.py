@@ -18,15 +18,17 @@ from clearhead.data.records import Corpus, SkipReport, build_corpus
 from clearhead.engines.engine import ImageEngine
 from clearhead.errors import DataError
 from clearhead.evaluation.labels import LabelReport, score_labels
-from clearhead.tasks.label_prediction import Classification, answers, label_ids, log_softmax
-from clearhead.tasks.task import LoadedModel, Tell
+from clearhead.tasks.classification.inference import Classification, label_ids, log_softmax, to_classifications
+from clearhead.tasks.task import LoadedModel, Log
+from clearhead.tasks.text_codec import EncoderCodec
 
-FEWEST_PICTURES = 16  # per batch
+CODEC = EncoderCodec()
+MIN_BATCH_IMAGES = 16
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class DescribedImage:
-    """A picture and the text that belongs to it: its label or its caption."""
+class AnnotatedImage:
+    """An image with its label or caption."""
 
     pixels_CYX: Pixels
     text: str
@@ -35,70 +37,73 @@ class DescribedImage:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """A hash of the pixels, by which equal pictures stay on one side when a part is held out, and the text."""
+        """Hash of the pixels, so that equal images are either all training or all validation data, and the text."""
         shape = repr(self.pixels_CYX.shape).encode()
         return blake2b(shape + self.pixels_CYX.tobytes(), digest_size=16).hexdigest(), self.text
 
 
 def classify_images(model: LoadedModel, paths: Sequence[Path]) -> list[Classification]:
-    """The label of each picture, with the probability of every label."""
+    """Return the label of each image, with the probability of every label."""
     log_probs_NL = image_log_probs(model.image_engine, read_images(model.config.model, paths), model.config)
-    return answers(log_probs_NL, model.config.labels)
+    return to_classifications(log_probs_NL, model.config.labels)
 
 
 def image_log_probs(engine: ImageEngine, pixels_NCYX: Pixels, config: Config) -> NDArray[np.float64]:
     """Return the log-probabilities of the labels of each image, [N, L]."""
-    size = max(FEWEST_PICTURES, config.training.batch_tokens // num_patches(config.model))
+    size = max(MIN_BATCH_IMAGES, config.training.batch_tokens // num_patches(config.model))
     parts = [pixels_NCYX[start : start + size] for start in range(0, len(pixels_NCYX), size)]
-    return log_softmax(np.concatenate([engine.image_logits(scaled(part)) for part in parts]))
+    return log_softmax(np.concatenate([engine.image_logits(scale_pixels(part)) for part in parts]))
 
 
-def scaled(pixels_NCYX: Pixels) -> NDArray[np.float32]:
+def scale_pixels(pixels_NCYX: Pixels) -> NDArray[np.float32]:
     """Return pixels from 0 to 255 as values from -1 to 1, in training as in inference."""
     return pixels_NCYX.astype(np.float32) / np.float32(127.5) - np.float32(1.0)
 
 
 def num_patches(model: ModelConfig) -> int:
-    """How many patches a picture has. Pictures count as so many for every body, so that all get the same batches."""
+    """Return the number of patches of an image, the same for every network, so that all get the same batches."""
     return math.ceil(model.image_size / model.patch_size) ** 2
 
 
-def stack(records: Sequence[DescribedImage], shape: tuple[int, ...]) -> Pixels:
-    """pixels_NCYX of records that must all have this shape_CYX."""
+def stack_pixels(records: Sequence[AnnotatedImage], shape: tuple[int, ...]) -> Pixels:
+    """Return pixels_NCYX of the records; raise DataError for an image that has another shape_CYX."""
     for record in records:
         if record.pixels_CYX.shape != shape:
-            kinds = [f"{size}x{size} in {'grey' if colours == 1 else 'colour'}" for colours, _, size in
+            kinds = [f"{size}x{size} in {'grey' if channels == 1 else 'colour'}" for channels, _, size in
                      (shape, record.pixels_CYX.shape)]  # fmt: skip
-            raise DataError(f"{record.path}: expected a picture of {kinds[0]}, got {kinds[1]}; convert it")
+            raise DataError(f"{record.path}: expected an image of {kinds[0]}, got {kinds[1]}; convert it")
     return np.stack([record.pixels_CYX for record in records])
 
 
-def shape_of(model: ModelConfig) -> tuple[int, int, int]:
-    """shape_CYX of the pictures that a network takes."""
+def image_shape(model: ModelConfig) -> tuple[int, int, int]:
+    """Return shape_CYX of the images that a network accepts."""
     return model.image_channels, model.image_size, model.image_size
 
 
 def read_images(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
-    """pixels_NCYX of files that a trained model is asked about."""
-    records = [DescribedImage(read_image(path), "", path, number) for number, path in enumerate(paths, 1)]
-    return stack(records, shape_of(model))
+    """Return pixels_NCYX of image files as input of a trained model."""
+    records = [AnnotatedImage(read_image(path), "", path, number) for number, path in enumerate(paths, 1)]
+    return stack_pixels(records, image_shape(model))
 
 
-def image_positions(records: Sequence[DescribedImage]) -> Iterator[tuple[str, str]]:
-    """Each picture's label with the file that it stands in."""
+def label_locations(records: Sequence[AnnotatedImage]) -> Iterator[tuple[str, str]]:
+    """Yield the file of each image and its label."""
     return ((str(record.path), record.text) for record in records)
 
 
-def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[DescribedImage]:
-    """The pictures of whole folders, one after the other, each in the order of labels and names."""
-    pictures = [picture for folder in folders for picture in load_image_folder(folder)]
-    records = (DescribedImage(one.pixels_CYX, one.label, one.path, line) for line, one in enumerate(pictures, 1))
-    return build_corpus(records, SkipReport(), folders, minimum, "pictures")
+def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[AnnotatedImage]:
+    """Return the images of whole folders, one folder after the other, each sorted by labels and file names."""
+    images = [image for folder in folders for image in load_image_folder(folder)]
+    records = (
+        AnnotatedImage(image.pixels_CYX, image.label, image.path, number) for number, image in enumerate(images, 1)
+    )
+    return build_corpus(records, SkipReport(), folders, minimum, "images")
 
 
-def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, tell: Tell) -> LabelReport:
-    """Accuracy, F1 and confusion matrix."""
-    records = load_labelled_images(paths).records
-    truth_N = label_ids(image_positions(records), model.config.labels)
-    log_probs_NL = image_log_probs(model.image_engine, stack(records, shape_of(model.config.model)), model.config)
-    return score_labels(log_probs_NL.argmax(1).tolist(), truth_N.tolist(), model.config.labels)
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> LabelReport:
+    """Return accuracy, F1 and confusion matrix."""
+    records, labels = load_labelled_images(paths).records, model.config.labels
+    gold_N = label_ids(label_locations(records), labels)
+    pixels_NCYX = stack_pixels(records, image_shape(model.config.model))
+    log_probs_NL = image_log_probs(model.image_engine, pixels_NCYX, model.config)
+    return score_labels(log_probs_NL.argmax(1).tolist(), gold_N.tolist(), labels)

@@ -1,88 +1,35 @@
-"""Text from a language model: prompts in, texts that go on from them out, up to the end, a stop string or a limit."""
+"""Language models (S8): continuations of prompts up to the end, a stop string or a limit; perplexity of documents."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
 
-from clearhead.config import Config, DecodingConfig, merge
-from clearhead.config.decoding import SamplingConfig
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.data.tokenizer.word_indices import is_wordlike
 from clearhead.decoding.grid_beam_search import LETTER
-from clearhead.decoding.requests import Constraints, FinishReason, Hypothesis, Request
+from clearhead.decoding.requests import Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
-from clearhead.engines.engine import Engine
+from clearhead.engines.engine import Engine, ScoringEngine
 from clearhead.errors import DecodingError
-from clearhead.tasks.incremental_detokenizer import IncrementalText, StopStrings
-from clearhead.tasks.lexical_constraints import constraints_of, unmet
+from clearhead.evaluation.perplexity import PerplexityReport
+from clearhead.tasks.generated_text import GeneratedText, IncrementalDetokenizer, StopStrings
+from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
 from clearhead.tasks.long_texts import LongTexts
-from clearhead.tasks.task import LoadedModel
-
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")
-"""The fields of `decoding.sampling` that say how a token is drawn; the others hold for search too."""
-SEARCHING = ("beam_size", "beam_groups", "include")
-"""The fields of `decoding` that only search honours."""
+from clearhead.tasks.task import LoadedModel, Log
+from clearhead.tasks.text_codec import TextCodec, max_training_tokens
 
 
-@dataclass(frozen=True)
-class GeneratedText:
-    """What a model wrote behind a prompt, and its log-probability under the model itself (temperature 1, all tokens).
+class PromptCodec(TextCodec):
+    """<s> text: prompts begin as documents do, and have no end."""
 
-    It ended at the document's end (end), before a stop string (stop), at `max_tokens` (length), or where rules allowed
-    no piece more (blocked). The tokens hold what of a stop string was written; the end token has a log-probability but
-    is no piece. `score` is what texts of a search are ranked by: log-probability, normalised by length.
-    """
-
-    text: str
-    tokens: tuple[str, ...]
-    log_prob: float
-    token_log_probs: tuple[float, ...]
-    finish_reason: FinishReason | Literal["skipped"]
-    score: float
-    unmet: tuple[str, ...] = ()
-    """Words to include that are missing, words to exclude that occur."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_prob": self.log_prob,
-            "tokens": list(self.tokens),
-            "token_log_probs": list(self.token_log_probs),
-            "finish_reason": self.finish_reason,
-            "unmet": list(self.unmet),
-        }
+    def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+        """Return the ids with the special tokens of the network's input."""
+        return [tokenizer.bos_id, *ids]
 
 
-SKIPPED = GeneratedText("", (), 0.0, (), "skipped", 0.0)
-
-
-def context_length(config: Config) -> int:
-    """How many tokens a language model sees at once: what it was trained on, as far as it has places for them."""
-    return min(config.data.max_tokens, config.model.max_positions)
-
-
-def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
-    """What is never to be written: all special tokens but the end."""
-    return [special for special in tokenizer.special_ids if special != tokenizer.eos_id]
-
-
-def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their bare names, as the decoding section has them: `stop` and so on are those of sampling."""
-    drawn = {name: value for name, value in given.items() if name in SamplingConfig.model_fields}
-    others = {name: value for name, value in given.items() if name not in drawn}
-    return merge(others, {"sampling": drawn} if drawn else {})
-
-
-def with_method(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The method that the given settings ask for, where they do not name it: a beam searches, a temperature draws."""
-    if "method" in given:
-        return dict(given)
-    if any(name in given for name in SEARCHING):
-        return {**given, "method": "search"}
-    return {**given, "method": "sample"} if any(name in given.get("sampling", {}) for name in DRAWING) else dict(given)
+CODEC = PromptCodec()
 
 
 def generate_texts(
@@ -91,16 +38,16 @@ def generate_texts(
     n_best: int,
     settings: DecodingConfig,
     engine: Engine,
-    number: int = 0,
+    first_sample: int = 0,
     first_line: int = 0,
     long_texts: LongTexts | None = None,
 ) -> list[list[GeneratedText]]:
-    """Return the `n_best` texts that follow each prompt, best first; samples from `number` on, in order of drawing.
+    """Return the `n_best` continuations of each prompt, best first; samples from `first_sample` on, in sampling order.
 
-    With `first_line` errors name a prompt by its line. A prompt that is too long is refused, or skipped as
+    With `first_line` errors name a prompt by its line. A prompt that is too long is an error, or skipped as
     `long_texts` says: it gives `n_best` empty texts.
     """
-    limit, tally = context_length(model.config) - 1, long_texts or LongTexts("stop")
+    limit, tally = max_training_tokens(model.config) - 1, long_texts or LongTexts("stop")
     requests: list[Request | None] = []
     for index, ids in enumerate(model.tokenizer.encode_batch(prompts)):
         line, name = first_line + index, f"prompt {index + 1}" if len(prompts) > 1 else "the prompt"
@@ -108,88 +55,167 @@ def generate_texts(
             tally.record(line, len(ids), limit)
             requests.append(None)
             continue
-        requests.append(prompt_request(model, ids, settings, number, n_best, f"line {line}" if first_line else name))
-    asked = [request for request in requests if request]
-    found = iter(constrained_decoding.run(engine, asked, settings))
+        name = f"line {line}" if first_line else name
+        requests.append(build_request(model, ids, settings, first_sample, n_best, name))
+    answers = iter(constrained_decoding.decode(engine, [request for request in requests if request], settings))
     return [
-        [_generated(model, request, each, settings) for each in next(found)] if request else [SKIPPED] * n_best
+        [_to_text(model, request, hypothesis, settings) for hypothesis in next(answers)]
+        if request
+        else [GeneratedText.skipped()] * n_best
         for request in requests
     ]
 
 
 def stream(
-    model: LoadedModel, prompt: str, settings: DecodingConfig, number: int = 0
+    model: LoadedModel, prompt: str, settings: DecodingConfig, sample: int = 0
 ) -> Generator[str, None, GeneratedText]:
-    """The best text that follows a prompt in parts, as soon as each is certain, and all about it.
+    """Yield the best continuation of a prompt in parts, each once it is certain; return the whole result.
 
-    `number` tells samples of one seed apart. An empty prompt starts a document.
+    `sample` is the number of the sample among those of one seed. An empty prompt starts a document.
     """
     engine, tokenizer = model.generating_engine, model.tokenizer
-    request = prompt_request(model, tokenizer.encode(prompt).ids, settings, number)
-    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
-    streaming = constrained_decoding.stream(engine, request, settings)
+    request = build_request(model, tokenizer.encode(prompt).ids, settings, sample)
+    detokenizer = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
+    search = constrained_decoding.stream_tokens(engine, request, settings)
     while True:
         try:
-            tokens = next(streaming)
-        except StopIteration as done:
-            best: Hypothesis = done.value
+            tokens = next(search)
+        except StopIteration as stop:
+            best: Hypothesis = stop.value
             break
         for token in tokens:
-            if text := running.add(token):
+            if text := detokenizer.add(token):
                 yield text
-    if text := running.finish():
+    if text := detokenizer.finish():
         yield text
-    return _generated(model, request, best, settings)
+    return _to_text(model, request, best, settings)
 
 
 def alternatives(
     model: LoadedModel, prompt: str, position: int, count: int, settings: DecodingConfig
 ) -> list[GeneratedText]:
-    """The `count` likeliest pieces at a position of the best text, each with the best text that goes on from it."""
+    """Return the `count` likeliest tokens at a position of the best text, each with its best continuation."""
     engine, tokenizer = model.generating_engine, model.tokenizer
-    request = prompt_request(model, tokenizer.encode(prompt).ids, settings)
-    found = find_alternatives(engine, request, position, count, settings)
-    return [_generated(model, request, each, settings) for each in found]
+    request = build_request(model, tokenizer.encode(prompt).ids, settings)
+    found = constrained_decoding.find_alternatives(engine, request, position, count, settings)
+    return [_to_text(model, request, hypothesis, settings) for hypothesis in found]
 
 
-def prompt_request(
+def build_request(
     model: LoadedModel,
     ids: Sequence[int],
     settings: DecodingConfig,
-    number: int = 0,
+    first_sample: int = 0,
     n_best: int = 1,
     name: str = "the prompt",
 ) -> Request:
-    """What is asked of search behind a prompt. Only text is written: no special token but the end."""
-    tokenizer, context, drawn = model.tokenizer, context_length(model.config), settings.sampling
+    """Return the request of a prompt; raise DecodingError if it leaves no room in the context."""
+    tokenizer, context, sampling = model.tokenizer, max_training_tokens(model.config), settings.sampling
     if len(ids) >= context:
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
-    prompt = tuple(ids) if ids and not drawn.add_start_token else (tokenizer.bos_id, *ids)
-    asked = constraints_of(settings, tokenizer) or Constraints()
-    include = asked.include
-    if include.size and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+    prompt = tuple(ids) if ids and not sampling.add_start_token else (tokenizer.bos_id, *ids)
+    constraints = resolve_constraints(settings, tokenizer) or Constraints()
+    include = constraints.include
+    if include.num_tokens and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
         include = replace(include, lead=(LETTER,))
-    asked = replace(
-        asked,
+    constraints = replace(
+        constraints,
         prompt=prompt,
         include=include,
-        is_stopped=StopStrings(tokenizer, tuple(ids), drawn.stop) if drawn.stop else None,
-        first_sample=number,
+        is_stopped=StopStrings(tokenizer, tuple(ids), sampling.stop) if sampling.stop else None,
+        first_sample=first_sample,
     )
-    return Request(prompt, n_best, asked, limit=drawn.max_tokens, name=name)
+    return Request(prompt, n_best, constraints, limit=sampling.max_tokens, name=name)
 
 
-def _generated(model: LoadedModel, request: Request, found: Hypothesis, settings: DecodingConfig) -> GeneratedText:
-    """A hypothesis as text, cut before a stop string."""
+def _to_text(model: LoadedModel, request: Request, hypothesis: Hypothesis, settings: DecodingConfig) -> GeneratedText:
+    """Return a hypothesis as text, which ends before a stop string."""
     tokenizer = model.tokenizer
-    running = IncrementalText(tokenizer, request.source, settings.sampling.stop)
-    text = "".join([*map(running.add, found.tokens), running.finish()])
-    return GeneratedText(
-        text=text,
-        tokens=tuple(tokenizer.piece(token) for token in found.tokens),
-        log_prob=found.log_prob,
-        token_log_probs=found.token_log_probs,
-        finish_reason=found.finish_reason,
-        score=found.score,
-        unmet=unmet(settings, tokenizer, text, tokenizer.decode(request.source)),
+    detokenizer = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
+    text = "".join([*map(detokenizer.add, hypothesis.tokens), detokenizer.finish()])
+    unmet = find_unmet_constraints(settings, tokenizer, text, tokenizer.decode(request.source))
+    return GeneratedText.from_hypothesis(hypothesis, text, tokenizer, unmet)
+
+
+@dataclass(frozen=True)
+class NextTokenBatch:
+    """Input tokens, and for each the token that follows it as its target. Padding is not a target."""
+
+    inputs: list[int]
+    targets: list[int]
+
+    def windows(self, window: int, stride: int, pad_id: int) -> Iterator["NextTokenBatch"]:
+        """Yield windows of the inputs; each target is in exactly one of them, in the others it is padding.
+
+        Windows begin every `stride` tokens, and a target belongs to the first one that contains it: after the first
+        window it is predicted from at least `window - stride` tokens before it.
+        """
+        done = 0
+        for begin in range(0, len(self.inputs), stride):
+            end = min(begin + window, len(self.inputs))
+            targets = [pad_id] * (done - begin) + self.targets[done:end]
+            yield NextTokenBatch(self.inputs[begin:end], targets)
+            done = end
+            if done == len(self.inputs):
+                return
+
+
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> PerplexityReport:
+    """Return the perplexity; after the first window of a document every token has half a window of context or more."""
+    config, tokenizer = model.config, model.tokenizer
+    documents = load_documents(paths, config.data.document_unit).records
+    ids = tokenizer.encode_batch([document.text for document in documents])
+    stride = max(1, max_training_tokens(config) // 2)
+
+    def total_nll(rows: Sequence[NextTokenBatch]) -> float:
+        return total_target_nll(model.scoring_engine, rows, config.model.pad_id)
+
+    return score_documents(total_nll, config, tokenizer, documents, ids, stride)
+
+
+def score_documents(
+    total_nll: Callable[[Sequence[NextTokenBatch]], float],
+    config: Config,
+    tokenizer: Tokenizer,
+    documents: Sequence[Document],
+    ids: Sequence[Sequence[int]],
+    stride: int,
+) -> PerplexityReport:
+    """Return the perplexity of documents, in windows of the model's context that begin every `stride` tokens.
+
+    `total_nll` returns the negative log-likelihood of all targets of some windows.
+    """
+    window, are_joined = max_training_tokens(config), config.data.attend_across_documents
+    batches = next_token_batches(ids, tokenizer, are_joined)
+    return PerplexityReport(
+        nll=total_nll([part for batch in batches for part in batch.windows(window, stride, tokenizer.pad_id)]),
+        tokens=sum(len(batch.targets) for batch in batches),
+        unknown=sum(list(document).count(tokenizer.unk_id) for document in ids),
+        characters=sum(len(document.text) for document in documents),
+        bytes=sum(len(document.text.encode()) for document in documents),
+        window=window,
+        stride=stride,
+        documents="together" if are_joined else "apart",
     )
+
+
+def next_token_batches(
+    documents: Sequence[Sequence[int]], tokenizer: Tokenizer, are_joined: bool
+) -> list[NextTokenBatch]:
+    """Return the inputs and targets of each document, or of all documents concatenated."""
+    start, end = tokenizer.bos_id, tokenizer.eos_id
+    batches = [NextTokenBatch([start, *ids], [*ids, end]) for ids in documents]
+    if not are_joined:
+        return batches
+    inputs = [token for batch in batches for token in batch.inputs]
+    return [NextTokenBatch(inputs, [token for batch in batches for token in batch.targets])]
+
+
+def total_target_nll(engine: ScoringEngine, rows: Sequence[NextTokenBatch], pad_id: int) -> float:
+    """Return the negative log-likelihood of all targets, computed by an engine."""
+    scores = engine.score([row.inputs for row in rows], [row.targets for row in rows])
+    total = 0.0
+    for row, (log_probs_T, _) in zip(rows, scores, strict=True):
+        pairs = zip(log_probs_T, row.targets, strict=True)
+        total -= sum(float(log_prob) for log_prob, target in pairs if target != pad_id)
+    return total

@@ -1,46 +1,67 @@
-"""Gaps in a text filled by a masked language model (S7): each gap with the pieces that fit it best.
+"""Masked language models (S7): predictions for the masks of a text, and evaluation at fixed masks.
 
-M gaps of a text, V vocabulary, S length
+M masked positions of a text, K predictions per mask, V vocabulary
 """
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.batching import length_batches
+from clearhead.data.readers.documents import Document, load_documents
+from clearhead.data.records import SkipReport
 from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.errors import DataError
+from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.engines.engine import EncoderEngine
+from clearhead.errors import ConfigError, DataError
+from clearhead.evaluation.perplexity import FIXED_SEED, MaskedReport
+from clearhead.json_format import JsonResult
 from clearhead.tasks.long_texts import LongTexts, segment_texts
-from clearhead.tasks.masked_lm.mask_tokens import GAP, encode_gaps, mask_id_of
-from clearhead.tasks.task import LoadedModel
-from clearhead.tasks.text_codec import SPECIAL_TOKENS, EncoderCodec, max_input_tokens
+from clearhead.tasks.masked_lm.masking import MaskableRows, MaskedRow, MaskingVocabulary, masking_units
+from clearhead.tasks.task import LoadedModel, Log
+from clearhead.tasks.text_codec import (
+    NUM_SPECIAL_TOKENS,
+    EncoderCodec,
+    encode_documents,
+    max_input_tokens,
+    max_training_tokens,
+)
 
+MASK_PATTERN = re.compile(r"\[MASK\]|<mask>")
 SPACE_SHOWN = "▁"
 
 
-@dataclass(frozen=True)
-class MaskFilling:
-    """One piece in one gap. `text` is the whole text with it; other gaps stay open."""
+class MaskedCodec(EncoderCodec):
+    """Text for masked language models, with [MASK] or <mask> for masked tokens."""
 
-    gap: int  # counted from 1
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without special tokens except masks."""
+        return [encode_with_masks(tokenizer, text) for text in texts]
+
+
+CODEC = MaskedCodec()
+
+
+@dataclass(frozen=True)
+class MaskFilling(JsonResult):
+    """One prediction for one mask."""
+
+    mask: int
+    """Number of the mask in the text, from 1."""
     word: str
-    piece: str  # as the vocabulary has it: with the space before it, which is shown as "▁"
+    token: str
+    """The token in the vocabulary's form, in which "▁" is a space."""
     probability: float
     text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "gap": self.gap,
-            "word": self.word,
-            "piece": self.piece,
-            "probability": self.probability,
-            "text": self.text,
-        }
+    """The whole text with this prediction; other masks remain."""
 
 
 def fill(
@@ -52,50 +73,201 @@ def fill(
     """
     if top < 1:
         raise DataError(f"expected at least 1 filling per mask, not {top}; try 5")
-    limit = max_input_tokens(model.config) - SPECIAL_TOKENS
+    limit = max_input_tokens(model.config) - NUM_SPECIAL_TOKENS
     segmenter = Segmenter("none", "", limit, partial(_count_tokens, model.tokenizer))
     results: list[list[list[MaskFilling]]] = []
     tally = long_texts or LongTexts()
     for line, text in enumerate(texts, first_line):
-        [segmented] = segment_texts([text], segmenter, tally, line) if GAP.search(text) else [None]
-        parts = [part for part in segmented.parts if GAP.search(part)] if segmented else []
+        [segmented] = segment_texts([text], segmenter, tally, line) if MASK_PATTERN.search(text) else [None]
+        parts = [part for part in segmented.parts if MASK_PATTERN.search(part)] if segmented else []
         results.append(_fill_parts(model, text, parts, top) if parts else [])
     return results
 
 
 def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
     """Return the number of tokens of each part; a mask is one token."""
-    plain = iter(tokenizer.encode_batch([part for part in parts if not GAP.search(part)]))
-    return [len(encode_gaps(tokenizer, part) if GAP.search(part) else next(plain)) for part in parts]
+    unmasked = iter(tokenizer.encode_batch([part for part in parts if not MASK_PATTERN.search(part)]))
+    return [len(encode_with_masks(tokenizer, part) if MASK_PATTERN.search(part) else next(unmasked)) for part in parts]
 
 
 def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[MaskFilling]]:
-    """Return the fillings of the masks of a text; `parts` are those of its parts that contain masks."""
-    tokenizer, gaps = model.tokenizer, list(GAP.finditer(text))
-    mask_id = mask_id_of(tokenizer)
-    rows = [EncoderCodec().add_special_tokens(tokenizer, encode_gaps(tokenizer, part)) for part in parts]
+    """Return the predictions for the masks of a text; `parts` are those of its parts that contain masks."""
+    tokenizer, masks = model.tokenizer, list(MASK_PATTERN.finditer(text))
+    mask_id = find_mask_id(tokenizer)
+    rows = [CODEC.add_special_tokens(tokenizer, encode_with_masks(tokenizer, part)) for part in parts]
     positions = [[position for position, token in enumerate(row) if token == mask_id] for row in rows]
     log_probs_MV = np.concatenate(model.encoder_engine.masked_lm(rows, positions))
     log_probs_MV[:, list(tokenizer.special_ids)] = -np.inf  # special tokens are not text
     count = min(top, tokenizer.vocab_size - len(tokenizer.special_ids))
     best_MK = np.argsort(-log_probs_MV, axis=1, kind="stable")[:, :count]
     return [
-        [_filling(tokenizer, text, gaps, number, index, float(np.exp(log_probs_V[index]))) for index in best_K.tolist()]
+        [
+            _filling(tokenizer, text, masks, number, token, float(np.exp(log_probs_V[token])))
+            for token in best_K.tolist()
+        ]
         for number, (log_probs_V, best_K) in enumerate(zip(log_probs_MV, best_MK, strict=True))
     ]
 
 
 def _filling(
-    tokenizer: Tokenizer, text: str, gaps: Sequence[re.Match[str]], number: int, index: int, share: float
+    tokenizer: Tokenizer, text: str, masks: Sequence[re.Match[str]], number: int, token: int, probability: float
 ) -> MaskFilling:
-    piece, kind = tokenizer.piece(index), tokenizer.config.kind
-    spelled = tokenizer.decode_pieces([index])
-    if "\ufffd" in spelled:  # a byte that is no character alone
-        spelled = piece
-    before, after = text[: gaps[number].start()], text[gaps[number].end() :]
-    if kind != "char" and not (kind == "pretokenized" or piece.startswith(SPACE_SHOWN)):
-        before = before.rstrip()  # what goes on with the word before has no space
+    """Return the prediction of a token for one mask, with the whitespace that the token implies."""
+    form, kind = tokenizer.piece(token), tokenizer.config.kind
+    decoded = tokenizer.decode_pieces([token])
+    if "\ufffd" in decoded:  # a byte that is not a character alone
+        decoded = form
+    before, after = text[: masks[number].start()], text[masks[number].end() :]
+    if kind != "char" and not (kind == "pretokenized" or form.startswith(SPACE_SHOWN)):
+        before = before.rstrip()  # a token that continues the word before it has no space
     elif kind != "char" and before and not before[-1].isspace():
         before += " "
-    word = spelled if spelled.strip() else piece
-    return MaskFilling(number + 1, word, piece, share, before + spelled + after)
+    word = decoded if decoded.strip() else form
+    return MaskFilling(number + 1, word, form, probability, before + decoded + after)
+
+
+def find_mask_id(tokenizer: Tokenizer) -> int:
+    """Return the id of the mask token; raise ConfigError if the tokenizer has none."""
+    require_mask(tokenizer.config.special_tokens)
+    assert tokenizer.mask_id is not None
+    return tokenizer.mask_id
+
+
+def require_mask(special_tokens: Sequence[str]) -> None:
+    """Raise ConfigError if a vocabulary has no mask token."""
+    if MASK not in special_tokens:
+        found = ", ".join(special_tokens) or "none"
+        raise ConfigError(
+            f"the task mlm needs {MASK} among tokenizer.special_tokens, found {found}; add it, or start from a "
+            "model with it"
+        )
+
+
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text with <mask> for each mask; the other tokens are those of the text without masks.
+
+    A character that is not a letter, digit or space is always a separate token, so one that does not occur in the text
+    replaces each mask during encoding. The space before a word is part of the word's first token: so is the one before
+    a mask, except where every character is a token.
+    """
+    mask_id = find_mask_id(tokenizer)
+    encoded = tokenizer.encode_masked(MASK_PATTERN.sub("<mask>", text))
+    if encoded is not None:
+        return encoded
+    placeholders = _unused_characters(text, 2)  # alternating: a run of the same one would not be split
+    is_split = tokenizer.config.kind == "pretokenized"
+    replaced, starts = "", []
+    end = 0
+    for number, match in enumerate(MASK_PATTERN.finditer(text)):
+        replaced += text[end : match.start()]
+        if is_split and replaced and not replaced[-1].isspace():
+            replaced += " "
+        starts.append(len(replaced))
+        replaced += placeholders[number % 2]
+        end = match.end()
+        if is_split and end < len(text) and not text[end].isspace():
+            replaced += " "
+    return _replace_placeholders(tokenizer, replaced + text[end:], starts, mask_id)
+
+
+def _replace_placeholders(tokenizer: Tokenizer, text: str, starts: Sequence[int], mask_id: int) -> list[int]:
+    """Return the ids of a text in which the tokens of each placeholder become one <mask>."""
+    encoding = tokenizer.encode(text)
+    placeholders, keeps_space = set(starts), tokenizer.config.kind == "char"
+    ids: list[int] = []
+    last_placeholder = -1
+    for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+        if start not in placeholders or (keeps_space and start == end):
+            ids.append(token)
+        elif start != last_placeholder:  # the first of the tokens of the placeholder
+            ids.append(mask_id)
+            last_placeholder = start
+    return ids
+
+
+def _unused_characters(text: str, count: int) -> list[str]:
+    """Return characters for private use that do not occur in the text."""
+    return list(islice((char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text), count))
+
+
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> MaskedReport:
+    """Return accuracy and pseudo-perplexity at fixed masks."""
+    config, tokenizer = model.config, model.tokenizer
+    documents = load_documents(paths, config.data.document_unit).records
+    skips = SkipReport()
+    texts = split_documents(documents, tokenizer, max_row_tokens(config), skips, paths[0])
+    report = score_masks(model.encoder_engine, build_maskable_rows(texts.rows, tokenizer, config), tokenizer, config)
+    return replace(report, skipped=skips.total)
+
+
+def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer, config: Config) -> MaskedReport:
+    """Return loss and accuracy over all texts at fixed masks."""
+    total, num_correct = 0.0, 0
+    for indices in length_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
+        masked = apply_fixed_masks(texts, indices, tokenizer)
+        scores = engine.masked_lm([row.ids_S.tolist() for row in masked], [row.positions_M.tolist() for row in masked])
+        for index, row, log_probs_MV in zip(indices, masked, scores, strict=True):
+            targets_M = texts.ids[index][row.positions_M]
+            total -= float(log_probs_MV[np.arange(len(targets_M)), targets_M].sum(dtype=np.float64))
+            num_correct += int((log_probs_MV.argmax(-1) == targets_M).sum())
+    count, data = int(texts.counts_N.sum()), config.data
+    return MaskedReport(
+        total / count, num_correct, count, len(texts.ids), data.mask_probability, data.whole_word_masking
+    )
+
+
+def apply_fixed_masks(texts: MaskableRows, indices: Sequence[int], tokenizer: Tokenizer) -> list[MaskedRow]:
+    """Return these rows with the masks of validation and test, which depend only on the index of a row."""
+    vocabulary = masking_vocabulary(tokenizer)
+    rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
+    return [texts.mask(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
+
+
+@dataclass(frozen=True)
+class DocumentRows:
+    """Documents as rows that the network can read, and the first line of the document of each row."""
+
+    rows: list[list[int]]
+    lines: list[int]
+    num_split: int
+    """Documents that were split into several rows."""
+
+
+def split_documents(
+    documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
+) -> DocumentRows:
+    """Return documents as rows of at most `limit` tokens, special ones included; long ones as rows of equal length."""
+    rows, lines, num_split = [], [], 0
+    for document, ids in encode_documents(documents, tokenizer):
+        num_parts = max(1, math.ceil(len(ids) / (limit - NUM_SPECIAL_TOKENS)))
+        num_split += num_parts > 1
+        for part in np.array_split(np.asarray(ids, dtype=np.int64), num_parts):
+            if not np.isin(part, tokenizer.special_ids).all():
+                rows.append(CODEC.add_special_tokens(tokenizer, part.tolist()))
+                lines.append(document.line)
+            else:
+                skips.add("no known token", path, document.line)
+    if not rows:
+        raise DataError(f"{path}: expected text with tokens of the tokenizer, found none; use text in its language")
+    return DocumentRows(rows, lines, num_split)
+
+
+def masking_vocabulary(tokenizer: Tokenizer) -> MaskingVocabulary:
+    """Return the ids that masking replaces tokens with."""
+    text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+    return MaskingVocabulary(find_mask_id(tokenizer), text_ids)
+
+
+def build_maskable_rows(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
+    """Return the rows with the tokens or words of each that can be masked."""
+    specials, are_words = tokenizer.special_ids, config.data.whole_word_masking
+    units = [masking_units(row, tokenizer.words(row) if are_words else None, specials) for row in rows]
+    return MaskableRows.build(rows, units, config.data.mask_probability)
+
+
+def max_row_tokens(config: Config) -> int:
+    """Return the largest number of tokens of a row, special ones included; raise ConfigError if no text fits."""
+    limit = max_training_tokens(config)
+    if limit <= NUM_SPECIAL_TOKENS:
+        raise ConfigError(f"data.max_tokens={limit} leaves no room between <s> and </s>; try 256")
+    return limit

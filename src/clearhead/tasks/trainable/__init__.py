@@ -1,1 +1,1 @@
-"""Training side of each task: its examples, its loss and its validation. Imports torch."""
+"""Shared parts of the training modules of all tasks: records, batches, losses, validation and replay. Imports torch."""

@@ -1,4 +1,4 @@
-"""Loss and score of predictors that ignore the input: what a model has to beat before it has learned anything.
+"""Loss and score of predictors that ignore the input, which a model that has learned its task must exceed.
 
 V tokens or labels
 """
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from clearhead.data.corpus.id_arrays import IdArrays
 
-# A network learns first how frequent each token is: its loss is within a few percent of the baseline then, and its
-# output does not depend on the input. A model has learned something if it is better by this share.
-MARGIN = 0.1
+# A network first learns how frequent each token is: then its loss is within a few percent of the baseline, and its
+# output does not depend on the input. A model has learned its task if it is better by this share.
+LEARNED_MARGIN = 0.1
 # Decoding is worthwhile below this share of the baseline's loss. English-Swahili, preset tiny, greedy output of 500
 # lines: at 0.99, 0.89, 0.79, 0.74 and 0.65 of it there were 500, 350, 434, 322 and 275 repetition loops, and BLEU was
 # 0.02, 0.07, 0.15, 0.26 and 0.90.
 WORTH_DECODING = 0.75
-BLOCK = 1 << 22  # ids that are counted at a time, so that mapped ones are never all in memory
+IDS_PER_BLOCK = 1 << 22  # ids counted at a time, so that memory-mapped ones are never all in memory
 TOKENS, LABELS = "token frequencies", "label frequencies"
 
 Counts = NDArray[np.int64]
@@ -33,7 +33,7 @@ class Baseline:
     frequencies: str = TOKENS
     """Description of the frequencies, such as "token frequencies"."""
     score: float | None = None
-    """Score, from 0 to 100, of outputs that need no training; None: there is no such score."""
+    """Score, from 0 to 100, of outputs that need no training; None if there is no such score."""
     trivial: str = ""
     """Description of these outputs, such as "copying the source"."""
 
@@ -43,16 +43,16 @@ class Baseline:
         return WORTH_DECODING * self.loss
 
     def problem(self, loss: float, score: float | None, score_name: str) -> str:
-        """Return why a model with this loss and score has not learned its task; empty if it has.
+        """Return why a model with this loss and score has not learned its task; an empty string if it has.
 
         The score must be above the trivial one, and the loss must be clearly below that of the frequencies. A model
-        that overfits may be too confident for the latter: a score by `MARGIN` nearer to 100 makes up for it.
+        that overfits may be too confident for the latter; a score nearer to 100 by `LEARNED_MARGIN` makes up for it.
         """
         gain = 1.0
         if self.score is not None and score is not None:
             gain = (score - self.score) / max(1e-9, 100 - self.score)
-        is_loss_better = loss < (1 - MARGIN) * self.loss
-        if not is_loss_better and (self.score is None or score is None or gain < MARGIN):
+        is_loss_better = loss < (1 - LEARNED_MARGIN) * self.loss
+        if not is_loss_better and (self.score is None or score is None or gain < LEARNED_MARGIN):
             return f"validation loss {loss:.2f} is not clearly below {self.loss:.2f}, that of {self.frequencies} alone"
         if gain <= 0:
             return f"validation {score_name} {score:.2f} is not above {self.score:.2f}, the score of {self.trivial}"
@@ -69,16 +69,16 @@ def count_ids(ids: Iterable[int] | NDArray[np.integer], size: int) -> Counts:
     """Return how often each id occurs."""
     array = ids if isinstance(ids, np.ndarray) else np.fromiter(ids, dtype=np.int64)
     counts_V = np.zeros(size, dtype=np.int64)
-    for start in range(0, len(array), BLOCK):
-        counts_V += np.bincount(array[start : start + BLOCK], minlength=size)
+    for start in range(0, len(array), IDS_PER_BLOCK):
+        counts_V += np.bincount(array[start : start + IDS_PER_BLOCK], minlength=size)
     return counts_V
 
 
-def count_targets(store: IdArrays, size: int, end_id: int) -> Counts:
+def count_targets(sequences: IdArrays, size: int, eos_id: int) -> Counts:
     """Return how often each token is a target: the ids of all sequences, each with its end."""
-    counts_V = count_ids(store.ids, size)
-    counts_V[end_id] += len(store)
-    store.give_back()
+    counts_V = count_ids(sequences.ids, size)
+    counts_V[eos_id] += len(sequences)
+    sequences.give_back()
     return counts_V
 
 

@@ -1,51 +1,57 @@
-"""A task as the trainer sees it: examples, loss and validation; and the records that it is prepared from.
+"""A task as the trainer sees it: examples, loss and validation.
 
-The trainer knows tasks, never families; a family knows tensors, never tasks.
+The trainer uses tasks, never model families; a family processes tensors and does not depend on tasks.
+
+N training examples
 """
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from clearhead.config import Config
-from clearhead.data.batching import Indices
-from clearhead.data.corpus.held_out import HeldOutSplit, overlap, split_valid
-from clearhead.data.corpus.id_arrays import Work, ignore_progress
-from clearhead.data.readers.lines import excerpt
-from clearhead.data.records import Corpus, R, SkipReport
+from clearhead.data.batching import Indices, Lengths, divide, plan_batches, work_of_pairs
+from clearhead.data.corpus.sampling_weights import Repeats
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import OutputCounts
-from clearhead.tasks.task import Tell
+from clearhead.evaluation.perplexity import perplexity
 from clearhead.tasks.trainable.baseline import Baseline
 
 if TYPE_CHECKING:
     from clearhead.model.loss import Loss
 
-MIN_RECORDS = 10  # fewer are no corpus
-
 Decode = Literal["if_worthwhile", "always", "sample"]
 """Which validation examples are decoded: `validate_lines` of them, but none, or only `SAMPLE_LINES`, as long as the
 loss is too high for decoding to be worthwhile; "always" ignores the loss."""
 SAMPLE_LINES = 50  # decoded at the end of a run that has learned nothing: a score in a tenth of the time of 500
+NO_EXAMPLE = ("", "", "")
 
 
 @dataclass(frozen=True)
 class Validation:
     """Quality of a model on the validation data."""
 
-    loss: float  # mean negative log-likelihood per token under teacher forcing, without smoothing
-    perplexity: float
-    score: float | None  # higher is better; None: nothing was decoded, because the loss is still too high
+    loss: float
+    """Mean negative log-likelihood per token under teacher forcing, without label smoothing."""
+    score: float | None
+    """Score of which higher is better; None if nothing was decoded, because the loss is still too high."""
     score_name: str
     signature: str
-    example: tuple[str, str, str]  # an input, the model's output, and the reference
+    example: tuple[str, str, str]
+    """An input, the model's output, and the reference."""
     baseline: Baseline | None = None
     outputs: OutputCounts | None = None
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of the loss."""
+        return perplexity(self.loss)
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -55,7 +61,7 @@ class Validation:
 
     @property
     def warning(self) -> str:
-        """A sentence that says why the model has not learned its task; empty if it has."""
+        """Sentence about why the model has not learned its task; empty if it has."""
         problem = self.baseline.problem(self.loss, self.score, self.score_name) if self.baseline else ""
         return f"this model has not learned its task: {problem}; train it longer or on more data" if problem else ""
 
@@ -65,14 +71,13 @@ class Validation:
         return f"loss {self.loss:.2f}" if self.score is None else f"{self.score_name} {self.score:.2f}"
 
     def describe(self) -> str:
-        """Return the score, or why there is none, with degenerate outputs."""
+        """Return the score with degenerate outputs, or why nothing was decoded."""
         if self.score is None:
-            why = f": worthwhile below {self.baseline.decoding_loss:.2f}" if self.baseline else ""
-            return f"validation loss {self.loss:.2f}, not decoded yet{why}"
-        noted = (
-            f" ({self.outputs.summary} in {self.outputs.examples:,})" if self.outputs and self.outputs.summary else ""
-        )
-        return f"validation {self.figure}{noted}"
+            reason = f": worthwhile below {self.baseline.decoding_loss:.2f}" if self.baseline else ""
+            return f"validation loss {self.loss:.2f}, not decoded yet{reason}"
+        degenerate = self.outputs.summary if self.outputs else ""
+        note = f" ({degenerate} in {self.outputs.examples:,})" if self.outputs and degenerate else ""
+        return f"validation {self.figure}{note}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry of metrics.jsonl and the manifest."""
@@ -94,125 +99,120 @@ class Validation:
         return TypeAdapter(cls).validate_python(json.loads(text))
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Validation":
+    def from_json(cls, record: Mapping[str, Any]) -> "Validation":
         """Return what `to_json` wrote, without the example; a manifest has null for a number that is not finite."""
-        (name,) = facts.keys() - {"loss", "perplexity", "baseline", "outputs"}
-        loss, perplexity = (math.inf if facts[key] is None else facts[key] for key in ("loss", "perplexity"))
-        scored = {"score": facts[name]["score"], "score_name": name, "signature": facts[name]["signature"]}
-        others = {key: facts[key] for key in ("baseline", "outputs") if key in facts}
-        found = {"loss": loss, "perplexity": perplexity, **scored, "example": ("", "", ""), **others}
-        return TypeAdapter(cls).validate_python(found)
+        (name,) = record.keys() - {"loss", "perplexity", "baseline", "outputs"}
+        fields = {
+            "loss": math.inf if record["loss"] is None else record["loss"],
+            "score": record[name]["score"],
+            "score_name": name,
+            "signature": record[name]["signature"],
+            "example": NO_EXAMPLE,
+            **{key: record[key] for key in ("baseline", "outputs") if key in record},
+        }
+        return TypeAdapter(cls).validate_python(fields)
 
 
 Batch = TypeVar("Batch")
 
 
 class TrainingTask(Protocol[Batch]):
-    """Examples, loss and score of one purpose. `Batch` is the task's own."""
+    """Examples, loss and score of one task. `Batch` is the task's own type of batches."""
 
     unit: str
-    """What a prediction is called in the speed that is shown: tok, or one example."""
+    """Name of a prediction in the reported speed, such as tok or texts."""
 
     def sizes(self) -> tuple[int, int]:
-        """How many examples there are to train on, and to validate."""
+        """Return the number of training and of validation examples."""
 
     def plan(self, epoch: int) -> list[Indices]:
-        """The batches of one epoch, a pure function of the seed and the epoch."""
+        """Return the batches of one epoch, a pure function of the seed and the epoch."""
 
     def batch(self, indices: Indices, epoch: int) -> Batch:
-        """The tensors of these examples; what is random in them is a pure function of seed, epoch and examples."""
+        """Return the tensors of these examples, a pure function of seed, epoch and examples."""
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """One batch cut into at most `parts` of about equal work, to be computed side by side."""
+        """Return one batch divided into at most `parts` of about equal work, to be computed in parallel."""
 
     def tokens(self, indices: Indices) -> int:
-        """How many predictions these examples train: what their loss is divided by."""
+        """Return the number of predictions in these examples, by which their loss is divided."""
 
     def lines(self, indices: Indices) -> Sequence[int | str]:
-        """Where these examples stand in the training file, or as FILE:LINE in several, to name a batch gone wrong."""
+        """Return the lines of these examples in the training file, as FILE:LINE if there are several files."""
 
     def loss(self, model: Any, batch: Batch) -> "Loss":
-        """The loss of one batch, summed over its tokens, under a network of the family that the task needs."""
+        """Return the loss of one batch, summed over its predictions."""
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Return the model's loss and score on the validation data."""
 
 
 @dataclass(frozen=True)
-class TrainingFiles:
-    """What a user gave to train on, and to validate on if not a part of the same."""
+class ExampleTable:
+    """Lengths, predictions and lines of the training examples of a task."""
 
-    train: Sequence[Path]
-    valid: Sequence[Path] = ()
-    work: Work = ignore_progress
-    """Told how far reading is, where it takes long."""
-    minimum: int = MIN_RECORDS
-    """Fewest usable records to train on."""
+    source_lengths_N: Lengths
+    """Positions of each example in the input of a batch."""
+    target_lengths_N: Lengths
+    """Positions of each example in the targets of a batch; of single sequences the same."""
+    num_predictions_N: Lengths
+    lines_N: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class TaskRecords(Generic[R]):
-    """What was read, divided."""
+class ExampleTask(Generic[Batch]):
+    """Base of training tasks whose examples have fixed lengths: batches contain examples of similar length.
 
-    train: Sequence[R]
-    valid: Sequence[R]
-    corpus: Corpus[R]
-    sentences: int = 0  # about how many, where a record is not one
-    work: Work = ignore_progress
-    """Told how far their making is, where it takes long."""
-    names: Sequence[str] = ()
-    """Of the files to train on."""
+    Subclasses add `batch`, `loss` and `validate`.
+    """
 
-    def account(self, skips: SkipReport, tell: Tell) -> None:
-        """Says what was left out after reading, and adds it to the account of the corpus."""
-        for line in skips.messages():
-            tell(line)
-        self.corpus.skips.absorb(skips)
+    unit = "tok"
+
+    def __init__(
+        self, config: Config, examples: ExampleTable, num_valid: int, batch_tokens: int = 0,
+        repeats_N: Repeats | None = None,
+    ) -> None:  # fmt: skip
+        """`batch_tokens` is the largest number of positions in a batch; 0: that of the training settings."""
+        self.config = config
+        self.repeats_N = repeats_N
+        self._examples = examples
+        self._num_valid = num_valid
+        self._batch_tokens = batch_tokens or config.training.batch_tokens
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the number of training and of validation examples."""
+        return len(self._examples.lines_N), self._num_valid
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """Return the batches of one epoch, a pure function of the seed and the epoch."""
+        lengths = self._examples.source_lengths_N, self._examples.target_lengths_N
+        return plan_batches(*lengths, self._batch_tokens, self.config.training.seed, epoch, self.repeats_N)
+
+    def split(self, indices: Indices, parts: int) -> list[Indices]:
+        """Return the batch in parts of neighbours in length, so that each part has less padding than the whole."""
+        examples = self._examples
+        work_N = work_of_pairs(examples.source_lengths_N[indices], examples.target_lengths_N[indices])
+        return divide(indices, parts, work_N)
+
+    def tokens(self, indices: Indices) -> int:
+        """Return the number of predictions in these examples."""
+        return int(self._examples.num_predictions_N[indices].sum())
+
+    def lines(self, indices: Indices) -> Sequence[int | str]:
+        """Return the lines of these examples in the training file."""
+        return [int(line) for line in self._examples.lines_N[indices]]
 
     @property
-    def amount(self) -> int:
-        """What sizes are chosen by: records, or sentences where a record may be a whole book."""
-        return self.sentences or len(self.corpus.records)
+    def baseline(self) -> Baseline:
+        """Scores of trivial predictors on the validation data."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """A task that is ready to be trained, and the config with what only the data tell (vocabulary, labels, sizes)."""
+    """A task that is ready to be trained, and the config completed from the data (vocabulary, labels, sizes)."""
 
     config: Config
     tokenizer: Tokenizer | None
     task: TrainingTask[Any]
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the data for the manifest."""
-
-
-def load_and_split(
-    load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, tell: Tell, noun: str
-) -> TaskRecords[R]:
-    """Reads the files with `load(paths, minimum)`, and holds a part out where no validation file was given."""
-    corpus = load(files.train, files.minimum)
-    messages = corpus.skips.messages()
-    if files.valid:
-        valid = load(files.valid, 1)
-        messages += [line for line in valid.skips.messages() if line not in messages]
-        messages += overlap_warning(corpus.records, valid.records, files.valid)
-        parts = HeldOutSplit(corpus.records, list(valid.records))
-    else:
-        parts = split_valid(corpus.records, config.data.validation_share, config.data.validation_max)
-    records = TaskRecords(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
-    for line in messages:
-        tell(line)
-    tell(f"{len(records.train):,} {noun} to train on, {len(records.valid):,} to validate")
-    return records
-
-
-def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequence[Path]) -> list[str]:
-    """Return a warning if validation inputs also occur in the training data, with the line of the first one."""
-    found = overlap(train, valid)
-    if not found:
-        return []
-    name = f"{valid_paths[0]}:{found[0].line}" if len(valid_paths) == 1 else f"line {found[0].line}"
-    return [
-        f"warning: {len(found):,} of {len(valid):,} validation inputs are also in the training data, such as {name} "
-        f"({excerpt(found[0].parts[0])}); the validation score will be too high: remove them from one of the files"
-    ]

@@ -1,81 +1,38 @@
-"""Search for those who have ids, for every task that reads a source: requests, the engine, and their answers.
+"""Translation of texts: search for hypotheses, streaming, alternatives at a position, shortlists and evaluation.
 
-Translations from search: of hypotheses, streamed token by token, and with alternatives at a position.
+Models that restore masked spans use the same search.
 """
 
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from clearhead.config import DecodingConfig
-from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, Segmenter, SplitMode
-from clearhead.data.shortlist import Shortlist
+from clearhead.config import Config, DecodingConfig
+from clearhead.data.readers.pairs import Pair, load_pairs
+from clearhead.data.readers.tables import TableOptions
+from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, SegmentedText, Segmenter, SplitMode
+from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
+from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.constrained_decoding import alternatives as find_alternatives
 from clearhead.engines.engine import Engine
 from clearhead.errors import DecodingError
+from clearhead.evaluation.perplexity import perplexity
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.tasks.incremental_detokenizer import HALF_A_CHARACTER
-from clearhead.tasks.lexical_constraints import constraints_of, unmet
+from clearhead.tasks.generated_text import INCOMPLETE_CHARACTER, Translation, join_translations
+from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import LoadedModel
-from clearhead.tasks.text_codec import max_input_tokens
-from clearhead.tasks.translation.result import Translation
+from clearhead.tasks.scoring import mean_target_nll
+from clearhead.tasks.task import LoadedModel, Log, usable_records
+from clearhead.tasks.text_codec import TextCodec, max_input_tokens
 
+if TYPE_CHECKING:
+    from clearhead.evaluation.metrics import TranslationReport
 
-def search_texts(
-    model: LoadedModel,
-    encoded: Sequence[Sequence[int]],
-    n_best: int,
-    decoding: DecodingConfig,
-    lines: Sequence[int] | None = None,
-    engine: Engine | None = None,
-    shortlist: Shortlist | None = None,
-    cancellation: Cancellation | None = None,
-) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
-
-    With a shortlist the candidates of each output are the tokens listed for its source. Raises RequestCancelledError
-    if `cancellation` is set before the search has ended.
-    """
-    lines = range(1, len(encoded) + 1) if lines is None else lines
-    check_lines(model, encoded, lines)
-    filled = [index for index, ids in enumerate(encoded) if ids]
-    asked, end = constraints_of(decoding, model.tokenizer.target), model.tokenizer.eos_id
-    requests = [
-        Request(
-            (*encoded[index], end),
-            n_best,
-            shortlist_tokens(asked, encoded[index], shortlist),
-            name=f"line {lines[index]}",
-            cancellation=cancellation,
-        )
-        for index in filled
-    ]
-    results: list[list[Hypothesis]] = [[] for _ in encoded]
-    engine = engine or model.generating_engine
-    for index, hypotheses in zip(filled, constrained_decoding.run(engine, requests, decoding), strict=True):
-        results[index] = hypotheses
-    if cancellation is not None:
-        cancellation.raise_if_cancelled()
-    return results
-
-
-def shortlist_tokens(
-    asked: Constraints | None, source: Sequence[int], shortlist: Shortlist | None
-) -> Constraints | None:
-    """What is asked of an output, and the pieces of its source's shortlist."""
-    if shortlist is None:
-        return asked
-    return replace(asked or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
-
-
-def check_lines(model: LoadedModel, encoded: Sequence[Sequence[int]], lines: Sequence[int]) -> None:
-    """Raise DecodingError if a source has more tokens than the model accepts."""
-    limit = max_input_tokens(model.config) - 1  # the end token needs a position too
-    for line, ids in zip(lines, encoded, strict=True):
-        if len(ids) > limit:
-            raise DecodingError(f"line {line} has {len(ids):,} tokens, the model accepts {limit:,}; split the line")
+CODEC = TextCodec()
 
 
 def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
@@ -91,55 +48,199 @@ def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
     return Segmenter(mode, language, limit, lambda texts: [len(ids) for ids in encode(model.tokenizer, texts)], prefix)
 
 
-def translations(model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig) -> list[Translation]:
-    """Return hypotheses as translations; one empty translation for the source without any, which was empty."""
-    tokenizer, spell = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+def translate_segmented(
+    model: LoadedModel,
+    texts: Sequence[SegmentedText | None],
+    n_best: int,
+    settings: DecodingConfig,
+    first_line: int = 1,
+    engine: Engine | None = None,
+    shortlist: Shortlist | None = None,
+    cancellation: Cancellation | None = None,
+) -> list[list[Translation]]:
+    """Return the `n_best` translations of each text, of a text with several parts one that is joined from theirs.
+
+    A skipped text (None) gives one translation with finish reason skipped, an empty text an empty one.
+    """
+    parts = [(line, part) for line, text in enumerate(texts, first_line) if text for part in text.parts]
+    encoded = get_task(model.config.task).codec.encode(model.tokenizer, [part for _, part in parts])
+    lines = [line for line, _ in parts]
+    found = iter(search_texts(model, encoded, n_best, settings, lines, engine, shortlist, cancellation))
+    results: list[list[Translation]] = []
+    for text in texts:
+        if text is None:
+            results.append([Translation.skipped()])
+        elif len(text.parts) > 1:
+            best = [to_translations(model, next(found), settings)[0] for _ in text.parts]
+            results.append([join_translations(text, best, settings)])
+        else:
+            results.append(to_translations(model, next(found) if text.parts else [], settings))
+    return results
+
+
+def search_texts(
+    model: LoadedModel,
+    encoded: Sequence[Sequence[int]],
+    n_best: int,
+    settings: DecodingConfig,
+    lines: Sequence[int] | None = None,
+    engine: Engine | None = None,
+    shortlist: Shortlist | None = None,
+    cancellation: Cancellation | None = None,
+) -> list[list[Hypothesis]]:
+    """Return the `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
+
+    With a shortlist the candidates of each output are the tokens listed for its source. Raise RequestCancelledError
+    if `cancellation` is set before the search has ended.
+    """
+    lines = range(1, len(encoded) + 1) if lines is None else lines
+    constraints = resolve_constraints(settings, model.tokenizer.target)
+    requests = [
+        replace(
+            _request(model, ids, add_shortlist(constraints, ids, shortlist), line),
+            n_best=n_best,
+            cancellation=cancellation,
+        )
+        for ids, line in zip(encoded, lines, strict=True)
+        if ids
+    ]
+    answers = iter(constrained_decoding.decode(engine or model.generating_engine, requests, settings))
+    results = [next(answers) if ids else [] for ids in encoded]
+    if cancellation is not None:
+        cancellation.raise_if_cancelled()
+    return results
+
+
+def add_shortlist(
+    constraints: Constraints | None, source: Sequence[int], shortlist: Shortlist | None
+) -> Constraints | None:
+    """Return the constraints of an output with the shortlist of its source."""
+    if shortlist is None:
+        return constraints
+    return replace(constraints or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
+
+
+def _request(model: LoadedModel, ids: Sequence[int], constraints: Constraints | None, line: int) -> Request:
+    """Return the request of a source; raise DecodingError if it has more tokens than the model accepts."""
+    limit = max_input_tokens(model.config) - 1  # the end token needs a position too
+    if len(ids) > limit:
+        raise DecodingError(f"line {line} has {len(ids):,} tokens, the model accepts {limit:,}; split the line")
+    return Request((*ids, model.tokenizer.eos_id), constraints=constraints, name=f"line {line}")
+
+
+def to_translations(
+    model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig
+) -> list[Translation]:
+    """Return hypotheses as translations; one empty translation if there are none, since the source is empty."""
+    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
     return [
-        Translation(
-            text=spell(tokenizer, hypothesis.tokens),
-            score=hypothesis.score,
-            tokens=tuple(tokenizer.piece(token) for token in hypothesis.tokens),
-            log_prob=hypothesis.log_prob,
-            token_log_probs=hypothesis.token_log_probs,
-            finish_reason=hypothesis.finish_reason,
-            unmet=unmet(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
+        Translation.from_hypothesis(
+            hypothesis,
+            detokenize(tokenizer, hypothesis.tokens),
+            tokenizer,
+            find_unmet_constraints(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]
 
 
 def stream(
-    model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, first_line: int = 1
+    model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int = 1
 ) -> Generator[str, None, Hypothesis]:
-    """The text of the best output in parts, as soon as each is certain; joined they are the whole text."""
-    tokenizer, spell = model.tokenizer.target, get_task(model.config.task).codec.detokenize
-    request = _request(model, encoded, settings, first_line)
-    streaming = constrained_decoding.stream(model.generating_engine, request, settings)
+    """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
+    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+    request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
+    search = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
     while True:
         try:
-            tokens += next(streaming)
-        except StopIteration as done:
-            best: Hypothesis = done.value
-            if rest := spell(tokenizer, best.tokens)[len(shown) :]:
+            tokens += next(search)
+        except StopIteration as stop:
+            best: Hypothesis = stop.value
+            if rest := detokenize(tokenizer, best.tokens)[len(shown) :]:
                 yield rest
             return best
-        text = spell(tokenizer, tokens)
-        if text.startswith(shown) and text != shown and not text.endswith(HALF_A_CHARACTER):
+        text = detokenize(tokenizer, tokens)
+        if text.startswith(shown) and text != shown and not text.endswith(INCOMPLETE_CHARACTER):
             yield text[len(shown) :]
             shown = text
 
 
 def alternatives(
-    model: LoadedModel, encoded: Sequence[int], position: int, count: int, settings: DecodingConfig, first_line: int = 1
+    model: LoadedModel, encoded: Sequence[int], position: int, count: int, settings: DecodingConfig, line: int = 1
 ) -> list[Hypothesis]:
-    """The `count` likeliest pieces at a position of the best output, each with the best output that goes on from it."""
-    request = _request(model, encoded, settings, first_line)
-    return find_alternatives(model.generating_engine, request, position, count, settings)
+    """Return the `count` likeliest tokens at a position of the best output, each with its best continuation."""
+    request = _request(model, encoded, resolve_constraints(settings, model.tokenizer.target), line)
+    return constrained_decoding.find_alternatives(model.generating_engine, request, position, count, settings)
 
 
-def _request(model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int) -> Request:
-    """What is asked of search for one source."""
-    check_lines(model, [encoded], [line])
-    asked = constraints_of(settings, model.tokenizer.target)
-    return Request((*encoded, model.tokenizer.eos_id), 1, asked, name=f"line {line}")
+def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> "TranslationReport":
+    """Return BLEU, chrF, exact match and perplexity."""
+    pairs = usable_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), log)
+    report = score_translations(model, translate_unsplit(model, [pair.source for pair in pairs], decoding), pairs)
+    if report.perplexity is None:
+        log("perplexity is omitted: some pairs have more tokens than the model accepts")
+    return report
+
+
+def translate_unsplit(model: LoadedModel, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
+    """Return the best translation of each text, which is not split into sentences; an empty text remains empty."""
+    found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
+    return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
+
+
+def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence[Pair]) -> "TranslationReport":
+    """Return the scores of given translations of these pairs, and the perplexity of the references under this model."""
+    from clearhead.data.corpus.encoding import EncodingSettings, encode_pairs
+    from clearhead.evaluation.metrics import evaluate_texts  # imports sacrebleu, which is not needed to translate
+
+    references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
+    block, encoded = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
+    reference_perplexity = None
+    if len(encoded) == len(pairs):
+        reference_perplexity = perplexity(mean_target_nll(model.scoring_engine, block.store, model.tokenizer.eos_id))
+    return evaluate_texts(
+        texts,
+        references,
+        tokenize=scoring_tokenizer(model.config),
+        perplexity=reference_perplexity,
+        sources=[pair.source for pair in pairs],
+    )
+
+
+def reference_text(tokenizer: Tokenizer, target: str) -> str:
+    """Return a reference for scoring: text in subwords with joiners is joined."""
+    joiner = tokenizer.config.joiner
+    return target.replace(f"{joiner} ", "") if joiner else target
+
+
+def scoring_tokenizer(config: Config) -> str:
+    """Return the word tokenizer of sacreBLEU: none for text that is already split into words."""
+    return "none" if config.tokenizer.kind == "pretokenized" else "13a"
+
+
+def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+    """Return the `best` likeliest target tokens of each source token, and the `frequent` ones allowed everywhere."""
+    encode, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
+    return make_shortlist(
+        encode(source, [pair.source for pair in pairs]),
+        encode(target, [pair.target for pair in pairs]),
+        (source.vocab_size, target.vocab_size),
+        [target.eos_id],
+        tokenizer_fingerprint(source),
+        best,
+        frequent,
+        copies=_shared_text_tokens(source, target),
+    )
+
+
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
+    """Return a hash that is equal for equal tokenizers."""
+    return sha256(tokenizer.to_json().encode()).hexdigest()
+
+
+def _shared_text_tokens(source: Tokenizer, target: Tokenizer) -> list[int]:
+    """Return the tokens of text that have the same id on both sides; none if the vocabularies differ."""
+    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
+        return []
+    return [token for token in range(source.vocab_size) if source.surface(token)]

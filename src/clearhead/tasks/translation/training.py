@@ -1,54 +1,54 @@
-"""Translation: pairs of sentences in, cross-entropy of the target under teacher forcing, BLEU of greedy output."""
+"""Training of translation (S1 to S4): cross-entropy of the target under teacher forcing, BLEU of greedy output."""
 
-import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from clearhead import config as configs
-from clearhead.config import Config
-from clearhead.data.batching import Indices, divide, plan_batches, work_of_pairs
+from clearhead.config import Config, DataConfig
+from clearhead.data.batching import Indices
+from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, too_long
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats, describe_epoch_repeats, epoch_repeats
-from clearhead.data.readers.pairs import Pair
-from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.readers.pairs import Pair, are_tables
+from clearhead.data.readers.tables import TableOptions
+from clearhead.data.records import Corpus, SkipReport
+from clearhead.data.segmentation import choose_split, is_language
+from clearhead.data.tokenizer import Tokenizer, tag_piece
 from clearhead.data.tokenizer.bpe_dropout import BpeDropout
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Score, bleu, chrf, count_outputs
-from clearhead.model.loss import Loss
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
-from clearhead.tasks.text_codec import max_input_tokens
+from clearhead.tasks.task import Log
+from clearhead.tasks.text_codec import max_input_tokens, max_training_tokens
 from clearhead.tasks.trainable.baseline import TOKENS, Baseline, count_targets, frequency_loss
-from clearhead.tasks.trainable.batches import Seq2SeqBatch, collate, collate_pairs, mean_nll, pair_batches, seq2seq_loss
-from clearhead.tasks.trainable.task import Decode, PreparedTask, TaskRecords, TrainingFiles, Validation, load_and_split
-from clearhead.tasks.trainable.validation_decoding import decode_examples, lines_to_decode, validation_decoding
-from clearhead.tasks.translation.evaluation import reference_text, scoring_tokenizer
-from clearhead.tasks.translation.training_data import (
-    check_files,
-    encode_records,
-    load,
-    tokenizer_texts,
-    with_languages,
-    with_tags,
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles, load_and_split
+from clearhead.tasks.trainable.seq2seq import (
+    DecodingScore,
+    Seq2SeqBatch,
+    Seq2SeqTask,
+    collate,
+    collate_pairs,
+    decode_examples,
+    mean_nll,
+    pair_batches,
+    require_text_to_text,
+    validation_decoding,
 )
+from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
+from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer
 
-READ_AT_ONCE = 1024  # pairs, each of which may bring 64 KiB a side of mapped ids into memory, until they go again
-
-
-def require_text_to_text(config: Config) -> None:
-    """Refuses a network that does not read text and write text."""
-    model = config.model
-    if model.family == "decoder" or model.input == "image":
-        found = "a picture" if model.input == "image" else "no source"
-        task = "caption" if model.input == "image" else "lm"
-        raise ConfigError(f"the task {config.task} reads text, this network reads {found}; use --task {task}.")
+RELEASE_INTERVAL = 1024  # pairs, each of which may map 128 KiB of ids into memory, between two releases of that memory
+SPLIT_SAMPLE = 10_000  # sources from which the share with several sentences is estimated
+TOKENIZER_PAIRS = 500_000  # evenly spaced in a larger corpus, are enough to train a tokenizer
+SPLIT_UNITS = {"sentences": "sentence by sentence", "lines": "line by line", "none": "as a whole"}
 
 
-class TranslationTask:
-    """The translation task over one training and one validation corpus."""
-
-    unit = "tok"
+class TranslationTask(Seq2SeqTask):
+    """Translation over one training and one validation corpus."""
 
     def __init__(
         self,
@@ -60,74 +60,53 @@ class TranslationTask:
         repeats_N: Repeats | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        """`names`: of the files that the pairs stand in."""
-        self.config = config
+        """`names` are those of the training files."""
+        target_lengths_N = train.target.lengths + 1
+        examples = ExampleTable(train.source.lengths + 1, target_lengths_N, target_lengths_N, train.lines)
+        super().__init__(config, tokenizer, examples, len(valid), repeats_N=repeats_N)
         self.names = names
-        self.repeats_N = repeats_N
-        self.tokenizer = tokenizer
         self.train = train
         self.valid = valid
         self.valid_pairs = valid_pairs[: config.training.validate_lines]
         self._dropout = BpeDropout(tokenizer, config.data.bpe_dropout) if config.data.bpe_dropout else None
-        self._read = 0
-        self._source_lengths = train.source.lengths + 1
-        self._target_lengths = train.target.lengths + 1
+        self._unreleased = 0
         train.give_back()
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_tokens or add data")
 
-    def sizes(self) -> tuple[int, int]:
-        """Pairs to train on and to validate."""
-        return len(self.train), len(self.valid)
-
-    def plan(self, epoch: int) -> list[Indices]:
-        """The batches of one epoch."""
-        training, lengths = self.config.training, (self._source_lengths, self._target_lengths)
-        return plan_batches(*lengths, training.batch_tokens, training.seed, epoch, self.repeats_N)
-
     def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
-        """The tensors of these pairs; with BPE dropout each is cut anew, as seed, epoch and pair say."""
-        self._read += len(indices)
-        if self._read > READ_AT_ONCE:
+        """Return the tensors of these pairs. BPE dropout is a pure function of seed, epoch and pair."""
+        self._unreleased += len(indices)
+        if self._unreleased > RELEASE_INTERVAL:
             self.train.give_back()
-            self._read = 0
+            self._unreleased = 0
         if self._dropout is None:
             return collate_pairs(self.train, indices, self.config.model)
-        tagged = bool(self.config.data.source_tags)
-        sources = [self._cut(self.train.source[index].tolist(), tagged, epoch, index, 0) for index in indices.tolist()]
-        targets = [self._cut(self.train.target[index].tolist(), False, epoch, index, 1) for index in indices.tolist()]
+        num_tags = 1 if self.config.data.source_tags else 0
+        sources = [self._resegment(self.train.source[index].tolist(), num_tags, epoch, index, 0) for index in
+                   indices.tolist()]  # fmt: skip
+        targets = [self._resegment(self.train.target[index].tolist(), 0, epoch, index, 1) for index in
+                   indices.tolist()]  # fmt: skip
         return collate(sources, targets, self.config.model)
 
-    def _cut(self, ids: list[int], tagged: bool, epoch: int, index: int, side: int) -> list[int]:
-        """The text of these ids in other pieces; in the same ones where it would not fit into the network."""
+    def _resegment(self, ids: list[int], num_tags: int, epoch: int, index: int, side: int) -> list[int]:
+        """Return the text after the tags in other tokens; the same ones if the others exceed the network's limit."""
         assert self._dropout is not None
-        cut = ids[:tagged] + self._dropout.cut(ids[tagged:], self.config.training.seed, epoch, index, side)
-        return cut if len(cut) < max_input_tokens(self.config) else ids
-
-    def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """Neighbours in length stay together, so each part has less padding than the whole."""
-        return divide(indices, parts, work_of_pairs(self._source_lengths[indices], self._target_lengths[indices]))
-
-    def tokens(self, indices: Indices) -> int:
-        """Target tokens with the end of each sentence; with BPE dropout those of the plain pieces, in every epoch."""
-        return int(self._target_lengths[indices].sum())
+        dropped = self._dropout.cut(ids[num_tags:], self.config.training.seed, epoch, index, side)
+        return ids[:num_tags] + dropped if num_tags + len(dropped) < max_input_tokens(self.config) else ids
 
     def lines(self, indices: Indices) -> Sequence[int | str]:
-        """The lines of the training files that these pairs stand on, with their names where there are several."""
-        lines, corpus_N = [int(line) for line in self.train.lines[indices]], self.train.corpus_N
+        """Return the lines of these pairs in the training files, with the names of the files if there are several."""
+        lines, corpus_N = super().lines(indices), self.train.corpus_N
         if corpus_N is None or not corpus_N.any():
             return lines
         return [f"{self.names[file]}:{line}" for file, line in zip(corpus_N[indices].tolist(), lines, strict=True)]
 
-    def loss(self, model: Any, batch: Seq2SeqBatch) -> Loss:
-        """Smoothed cross-entropy, summed over the target tokens."""
-        return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
-
     @cached_property
     def baseline(self) -> Baseline:
         """Frequencies of target tokens, and the score of copying the source."""
-        size, end = self.tokenizer.target.vocab_size, self.tokenizer.eos_id
-        train_V, valid_V = (count_targets(store.target, size, end) for store in (self.train, self.valid))
+        size, eos_id = self.tokenizer.target.vocab_size, self.tokenizer.eos_id
+        train_V, valid_V = (count_targets(pairs.target, size, eos_id) for pairs in (self.train, self.valid))
         copied = self._score([pair.source for pair in self.valid_pairs])
         return Baseline(frequency_loss(train_V, valid_V), TOKENS, copied.value, "copying the source")
 
@@ -135,59 +114,144 @@ class TranslationTask:
     def _references(self) -> list[str]:
         return [reference_text(self.tokenizer, pair.target) for pair in self.valid_pairs]
 
-    def validate(self, model: Any, decode: Decode = "always") -> Validation:
-        """Return the loss over all validation pairs, and the score of greedy translations of the first of them."""
-        batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
-        loss = mean_nll(model, batches, self.tokenizer.pad_id)
-        count = lines_to_decode(decode, loss, self.baseline, len(self.valid_pairs))
-        perplexity = math.exp(min(loss, 50.0))
-        if not count:
-            name = "chrf" if self._is_short else "bleu"
-            return Validation(loss, perplexity, None, name, "", ("", "", ""), self.baseline)
-        texts, pairs = self._translate(model, count), self.valid_pairs[:count]
-        score = self._score(texts)
-        outputs = count_outputs(texts, self._references[:count], [pair.source for pair in pairs])
-        example = (pairs[count // 2].source, texts[count // 2], pairs[count // 2].target)
-        return Validation(
-            loss, perplexity, score.value, score.name.lower(), score.signature, example, self.baseline, outputs
-        )
-
     @cached_property
-    def _is_short(self) -> bool:
-        """Whether no reference has four words: BLEU, which needs four in a row, is 0 then whatever is written."""
-        return all(len(reference.split()) < 4 for reference in self._references)
+    def score_name(self) -> str:
+        """bleu, or chrf if no reference has four words: BLEU, which needs four in a row, would always be 0."""
+        return "chrf" if all(len(reference.split()) < 4 for reference in self._references) else "bleu"
 
     def _score(self, texts: Sequence[str]) -> Score:
-        """Return BLEU, or chrF if references are short, of translations of the first validation sources."""
+        """Return the score of translations of the first validation sources."""
         references = self._references[: len(texts)]
-        return chrf(texts, references) if self._is_short else bleu(texts, references, scoring_tokenizer(self.config))
+        if self.score_name == "chrf":
+            return chrf(texts, references)
+        return bleu(texts, references, scoring_tokenizer(self.config))
 
-    def _translate(self, model: Any, count: int) -> list[str]:
-        """Return greedy translations of the first `count` validation sources."""
-        sources = [self.valid.source[index].tolist() for index in range(count)]
-        return self.tokenizer.target.decode_batch(
-            decode_examples(model, sources, self.tokenizer.eos_id, validation_decoding())
-        )
+    def valid_nll(self, model: Any) -> float:
+        """Return the mean negative log-likelihood per token of the validation targets."""
+        batches = pair_batches(self.valid, self.config.model, self.config.training.batch_tokens)
+        return mean_nll(model, batches, self.tokenizer.pad_id)
+
+    def score_outputs(self, model: Any, count: int) -> DecodingScore:
+        """Return the score of greedy translations of the first `count` validation sources."""
+        sources, pairs = [self.valid.source[index].tolist() for index in range(count)], self.valid_pairs[:count]
+        outputs = decode_examples(model, sources, self.tokenizer.eos_id, validation_decoding())
+        texts = self.tokenizer.target.decode_batch(outputs)
+        score = self._score(texts)
+        degenerate = count_outputs(texts, self._references[:count], [pair.source for pair in pairs])
+        example = (pairs[count // 2].source, texts[count // 2], pairs[count // 2].target)
+        return DecodingScore(score.value, score.signature, example, degenerate)
 
 
-def read(files: TrainingFiles, config: Config, tell: Tell) -> TaskRecords[Pair]:
+def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Pair]:
     """Read tables of source and target, or two line files."""
     check_files(files, config.data)
-    return load_and_split(partial(load, files, config.data), files, config, tell, get_task("translate").record_name)
+    load = partial(load_training_pairs, files, config.data)
+    return load_and_split(load, files, config, log, get_task("translate").record_name)
 
 
-def make(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, tell: Tell) -> PreparedTask:
-    """Learns one tokenizer for both sides."""
+def check_files(files: TrainingFiles, data: DataConfig) -> None:
+    """Raise ConfigError if a setting has not one value per file, or does not apply to the kind of files."""
+    _check_count("file_weights", data.file_weights, "numbers", files.train)
+    _check_count("source_tags", data.source_tags, "tags", files.train)
+    _check_count("validation_tags", data.validation_tags, "tags", files.valid)
+    for paths in (files.train, files.valid):
+        if paths and not are_tables(paths) and TableOptions.of(data) != TableOptions():
+            names = " and ".join(map(str, paths))
+            raise ConfigError(f"{names} are two line files, which have no columns; leave out --columns and data.header")
+    if files.valid and data.source_tags and not data.validation_tags:
+        raise ConfigError("the training files have tags; name one for each validation file too, as in v.tsv@de")
+
+
+def _check_count(name: str, values: Sequence[object], kind: str, paths: Sequence[Path]) -> None:
+    count = len(paths) if are_tables(paths) else min(1, len(paths))  # two line files are one file of pairs
+    if values and len(values) != count:
+        raise ConfigError(f"data.{name} has {len(values)} {kind} for {count} files of pairs; give one per file")
+
+
+def load_training_pairs(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
+    """Return the pairs of some of the files."""
+    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
+    return load_pairs_cached(paths, filters, minimum, work=files.work)
+
+
+def prepare(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
+    """Train one tokenizer for both sides and encode the pairs."""
     require_text_to_text(config)
-    config = with_languages(config, records, tell)
+    config = resolve_languages(config, records, log)
     if tokenizer is None:
-        config = with_tags(config)
-        tokenizer = Tokenizer.train(tokenizer_texts(records.train, tell), config.tokenizer)
+        config = add_tag_tokens(config)
+        tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
-    train, valid, valid_pairs = encode_records(records, tokenizer, config, tell)
+    train, valid, valid_pairs = encode_records(records, tokenizer, config, log)
     assert train.corpus_N is not None
     repeats_N = epoch_repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
     for line in describe_epoch_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
-        tell(line)
+        log(line)
     task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
     return PreparedTask(config, tokenizer, task)
+
+
+def resolve_languages(config: Config, records: TaskRecords[Pair], log: Log) -> Config:
+    """Return the config with the languages of the files and the split mode that fits the sources."""
+    data = config.data
+    languages = data.languages or languages_from_names(records.names)
+    split = data.split
+    if split == "auto":
+        step = max(1, len(records.train) // SPLIT_SAMPLE)
+        sample = [records.train[index].source for index in range(0, len(records.train), step)]
+        choice = choose_split(sample, languages[0] if languages else "")
+        split = choice.mode
+        share = f"{100 * choice.multi_sentence_share:.1f} % of the sources have several sentences"
+        log(f"{share}: texts will be translated {SPLIT_UNITS[split]}")
+    return configs.override(config, {"data": {"languages": languages, "split": split}})
+
+
+def languages_from_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the language codes in the suffixes of two line files, such as train.en and train.de.gz; else nothing."""
+    if len(names) != 2 or are_tables([Path(name) for name in names]):
+        return ()
+    suffixes = tuple(re.sub(r"\.(?:gz|zst)$", "", name).rpartition(".")[2] for name in names)
+    return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
+
+
+def add_tag_tokens(config: Config) -> Config:
+    """Return the config with a special token of the tokenizer for each tag."""
+    tokens = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_piece, config.data.source_tags)))
+    return configs.override(config, {"tokenizer": {"special_tokens": tuple(tokens)}})
+
+
+def tokenizer_texts(pairs: Sequence[Pair], log: Log) -> Iterator[str]:
+    """Return both sides of the pairs that a tokenizer is trained on."""
+    if isinstance(pairs, CachedPairs) and len(pairs) > TOKENIZER_PAIRS:
+        log(f"the tokenizer is trained on {TOKENIZER_PAIRS:,} of them")
+        pairs = pairs.spread(TOKENIZER_PAIRS)
+    return (text for pair in pairs for text in pair.parts)
+
+
+def encode_records(
+    records: TaskRecords[Pair], tokenizer: Tokenizer, config: Config, log: Log
+) -> tuple[PairIds, PairIds, list[Pair]]:
+    """Return the ids of the training pairs, those of the validation pairs, and these pairs; log those too long."""
+    data, skips = config.data, SkipReport()
+
+    def settings(tags: Sequence[str]) -> EncodingSettings:
+        return EncodingSettings(max_training_tokens(config), tuple(tokenizer.tag_id(tag) for tag in tags))
+
+    if isinstance(records.train, CachedPairs):
+        train = encode_cached(records.train, tokenizer, settings(data.source_tags), skips, records.work)
+        log(f"token ids cached in {records.train.columns.folder.parent}")
+    else:
+        train, _ = _encode(records.train, tokenizer, settings(data.source_tags), skips)
+    valid, valid_pairs = _encode(records.valid, tokenizer, settings(data.validation_tags or data.source_tags), skips)
+    records.account(skips, log)
+    return train, valid, valid_pairs
+
+
+def _encode(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, settings: EncodingSettings, skips: SkipReport
+) -> tuple[PairIds, list[Pair]]:
+    """Return the pairs as ids, and the pairs that are short enough; add the others to `skips`."""
+    block, short = encode_pairs(pairs, tokenizer, settings)
+    for line in block.long_lines:
+        skips.add(too_long(settings), "pairs", line)
+    return block.store, short

@@ -18,7 +18,7 @@ from clearhead.engines.torch_forward import on_device
 from clearhead.errors import TrainingError
 from clearhead.kernels import dropout_seed
 from clearhead.model.loss import Loss
-from clearhead.tasks.task import Tell
+from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
 from clearhead.training.loop.process_environment import is_out_of_memory
@@ -40,7 +40,7 @@ class GradientAccumulator:
         task: TrainingTask[Any],
         replicas: ThreadReplicas[Indices, Loss],
         seed: int,
-        log: Tell,
+        log: Log,
         precision: str = "float32",
     ) -> None:
         self.task, self.replicas, self.seed, self.log, self.precision = task, replicas, seed, log, precision

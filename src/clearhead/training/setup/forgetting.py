@@ -27,8 +27,9 @@ from clearhead.files import write_atomically
 from clearhead.model.parameters import restore
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Tell
-from clearhead.tasks.trainable.task import TaskRecords, TrainingFiles, TrainingTask, Validation
+from clearhead.tasks.task import Log
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.task import TrainingTask, Validation
 from clearhead.training.distributed.thread_data_parallel import torch_threads
 from clearhead.training.setup.finetune import PretrainedModel
 
@@ -56,7 +57,7 @@ class OldValidation:
         """Return whether a model with these settings has the old labels, so that it can be scored on the records."""
         return config.labels == self.config.labels
 
-    def check_labels(self, config: Config, is_explicit: bool, log: Tell) -> None:
+    def check_labels(self, config: Config, is_explicit: bool, log: Log) -> None:
         """Raise ConfigError if the new model has other labels and --old-valid was given; else log a message."""
         if self.is_comparable_to(config):
             return
@@ -75,9 +76,9 @@ class OldValidation:
         changes = {"model": model.model_dump(), "training": {"validate_lines": len(self.records)}}
         config = configs.override(self.config, changes)
         records = TaskRecords(self.records, self.records, Corpus(self.records, SkipReport(), len(self.records)))
-        return get_task(config.task).make(config, records, tokenizer, lambda _: None).task
+        return get_task(config.task).prepare(config, records, tokenizer, lambda _: None).task
 
-    def score_old_model(self, folder: Path, tokenizer: Tokenizer | None, threads: int, log: Tell) -> "OldValidation":
+    def score_old_model(self, folder: Path, tokenizer: Tokenizer | None, threads: int, log: Log) -> "OldValidation":
         """Return this with the score of the old model in a folder."""
         log(f"scoring {self.description} with the old model; this time is not part of --minutes")
         loaded = bundle.load(folder)
@@ -160,7 +161,7 @@ class ForgettingReport:
         }
 
 
-def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Tell) -> OldValidation | None:
+def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Log) -> OldValidation | None:
     """Return the validation records of the old model: the files of --old-valid, or those that its run saved.
 
     Without records, or for another task, log one sentence and return None; raise ConfigError or DataError if
@@ -188,7 +189,7 @@ def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log:
     return None
 
 
-def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Tell) -> OldValidation | None:
+def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Log) -> OldValidation | None:
     """Return at most 500 of the old validation records; None without files."""
     if paths:
         old = _read(pretrained.config, split_names(paths), log)
@@ -204,7 +205,7 @@ def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Tell) -> 
     return replace(old, records=sample)
 
 
-def _read(config: Config, named: WeightedFiles, log: Tell) -> OldValidation:
+def _read(config: Config, named: WeightedFiles, log: Log) -> OldValidation:
     """Read validation files of the old model's task."""
     if named.weights:
         raise ConfigError("--old-valid files cannot have a weight; leave it out")
@@ -220,7 +221,7 @@ def _read(config: Config, named: WeightedFiles, log: Tell) -> OldValidation:
     }
     config = configs.override(config, {"data": own})
     files = TrainingFiles(named.files, named.files, minimum=1)
-    records = get_task(config.task).read(files, config, lambda _: None)
+    records = get_task(config.task).load_records(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
         log(f"old validation set: {line}")
     return OldValidation(config, records.valid)
@@ -268,7 +269,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
 
 
 def compare(
-    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, log: Tell
+    old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, log: Log
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning if the model became worse, and return the summary for the manifest."""
     assert old.before is not None

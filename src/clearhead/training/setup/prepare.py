@@ -17,9 +17,10 @@ from clearhead.errors import TrainingError
 from clearhead.model.parameters import named_weights
 from clearhead.model.registry import build_model
 from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Task, Tell
-from clearhead.tasks.trainable.replay import Replay, ReplayTask, make_task, read_replay
-from clearhead.tasks.trainable.task import PreparedTask, TaskRecords, TrainingFiles, TrainingTask
+from clearhead.tasks.task import Log, Task
+from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
+from clearhead.tasks.trainable.replay import Replay, ReplayTask, prepare_task, read_replay
+from clearhead.tasks.trainable.task import PreparedTask, TrainingTask
 from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun
 from clearhead.training.checkpoint.run_folder import TRAINING
 from clearhead.training.distributed.process_group import ProcessGroup
@@ -116,10 +117,10 @@ def _choose_config(
     return configs.build(choice.settings, settings, preset=choice.preset, base=base), choice.reasons
 
 
-def read_data(context: RunContext, task: Task, config: Config, old_hashes: Set[float], log: Tell) -> RunData:
+def read_data(context: RunContext, task: Task, config: Config, old_hashes: Set[float], log: Log) -> RunData:
     """Read the training, validation and replay files; inputs with `old_hashes` are not replayed."""
     request, work = context.request, context.callback.work
-    records = task.read(TrainingFiles(request.files, request.valid, work), config, log)
+    records = task.load_records(TrainingFiles(request.files, request.valid, work), config, log)
     replay = None
     if request.replay.files:
         hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
@@ -142,11 +143,11 @@ def _prepare_task(context: RunContext, config: Config, data: RunData, tokenizer:
     """Return the task; without a given tokenizer rank 0 trains one and sends it to the other processes."""
     group, log = context.group, context.callback.message
     if group.is_rank0:
-        prepared = make_task(data.task, config, data.records, data.replay, tokenizer, log)
+        prepared = prepare_task(data.task, config, data.records, data.replay, tokenizer, log)
         group.broadcast_text(tokenizer_to_text(prepared.tokenizer))
         return prepared
     tokenizer = tokenizer_from_text(group.broadcast_text(""))
-    return make_task(data.task, config, data.records, data.replay, tokenizer, log)
+    return prepare_task(data.task, config, data.records, data.replay, tokenizer, log)
 
 
 def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> PreparedRun:
@@ -178,7 +179,7 @@ def prepare_resumed_run(context: RunContext, restored: RestoredRun) -> PreparedR
     original = OriginalRun.load(request.out, restored)
     data = read_unchanged_data(context, original, restored.old_hashes, log)
     tokenizer = tokenizer_from_text(restored.tokenizer)
-    prepared_task = make_task(data.task, restored.config, data.records, data.replay, tokenizer, log)
+    prepared_task = prepare_task(data.task, restored.config, data.records, data.replay, tokenizer, log)
     assert prepared_task.config == restored.config, "the same data made another config"
     prepared = _build(context, data, prepared_task)
     if prepared.data.get(REPLAY_EXAMPLES) != restored.origin.data.get(REPLAY_EXAMPLES):
@@ -187,7 +188,7 @@ def prepare_resumed_run(context: RunContext, restored: RestoredRun) -> PreparedR
     return replace(prepared, pretrained=restored.origin.pretrained, old=restored.old)
 
 
-def read_unchanged_data(context: RunContext, original: OriginalRun, old_hashes: Set[float], log: Tell) -> RunData:
+def read_unchanged_data(context: RunContext, original: OriginalRun, old_hashes: Set[float], log: Log) -> RunData:
     """Return the data; raise an error if it or the settings differ from those at the start of the run."""
     request = context.request
     original.check_settings(request.settings, request.preset, request.task)

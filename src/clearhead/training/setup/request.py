@@ -9,7 +9,7 @@ from clearhead import config as configs
 from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
 from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
 from clearhead.errors import ConfigError
-from clearhead.tasks.decoding_settings import WRITERS_VERB, check_decoding
+from clearhead.tasks.decoding_settings import TEXT_TO_TEXT_VERB, check_decoding
 from clearhead.tasks.task import Task
 from clearhead.tasks.trainable.task import PreparedTask
 from clearhead.training.setup.auto_config import LENGTH
@@ -120,7 +120,7 @@ def check_settings(task: Task, settings: Mapping[str, Any], draft: Config) -> No
     _check_training(draft)
     if settings.get("tokenizer") and not draft.model.has_text:
         raise ConfigError(f"the task {task.name} has no tokenizer; leave the tokenizer settings out")
-    if "validate_lines" in settings.get("training", {}) and task.verb != WRITERS_VERB:
+    if "validate_lines" in settings.get("training", {}) and task.verb != TEXT_TO_TEXT_VERB:
         raise ConfigError(
             f"training.validate_lines has no meaning for the task {task.name}, which validates on all records; "
             "data.validation_max sets how many are held out"

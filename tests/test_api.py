@@ -10,7 +10,7 @@ from pydantic import ValidationError
 import clearhead
 from clearhead.config import DecodingConfig
 from clearhead.errors import ClearheadError, ConfigError, InspectionError
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 TEXT = "The small dog sees the old cat."
 

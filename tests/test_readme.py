@@ -11,7 +11,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.training.run import TrainRequest, prepare
-from tests.whole import SETTINGS, Trained, fitting
+from tests.trained_model import SETTINGS, Trained, applicable_settings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_commands_run_in_order(trained: Trained, tmp_path: Path, monkeypatch: py
         arguments = shlex.split(words.replace("20000", "600").replace("--minutes 10", "--steps 3"))[1:]
         if arguments[0] == "train":
             task = arguments[arguments.index("--task") + 1] if "--task" in arguments else "translate"
-            settings = fitting(task, SETTINGS, "lstm" if "model.family=lstm" in arguments else "")
+            settings = applicable_settings(task, SETTINGS, "lstm" if "model.family=lstm" in arguments else "")
             if "--from" in arguments:  # the shape and the tokenizer are those of the model it starts from
                 settings = [setting for setting in settings if setting.startswith("training")]
             arguments += ["--threads", "1", *(word for setting in settings for word in ("--set", setting))]

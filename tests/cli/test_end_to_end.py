@@ -15,7 +15,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from tests.tasks.all_tasks import Models
-from tests.whole import SETTINGS, Trained, train_small
+from tests.trained_model import SETTINGS, Trained, train_small
 
 LINES = ["The dog sees the cat.", "", "The old king sleeps.", "A child laughs.", "  "]
 

@@ -24,7 +24,7 @@ from clearhead.model.parameters import snapshot
 from clearhead.model.registry import with_tied_names
 from tests.inspection.small import TEXT, small
 from tests.inspection.small import picture as png
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SOURCE = "The small dog sees the old cat."
 SCRIPT = "<script>alert('x')</script><!-- &amp; ]]>"

@@ -118,7 +118,7 @@ def test_a_file_has_the_same_bits_in_any_order_and_on_any_number_of_threads(
         assert engine.run([requests[index] for index in order], settings) == [alone[index] for index in order]
     found = model.translate_many(lines[:FEWER], settings=settings, split=False)
     for translation, [best, *_] in zip(found, alone, strict=False):
-        assert translation.tokens == tuple(map(model.tokenizer.target.piece, best.tokens))
+        assert translation.tokens == tuple(map(model.tokenizer.target.token, best.tokens))
         assert translation.token_log_probs == best.token_log_probs
         assert (translation.log_prob, translation.score) == (best.log_prob, best.score)
 

@@ -16,7 +16,7 @@ from clearhead.inspection.analyses.head_importance import head_importance
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.sublayers import heads, sub_layers
 from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:

@@ -19,7 +19,7 @@ from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
 from tests.inspection.small import TEXTS, small
 from tests.tasks.artificial_text import artificial_text
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 LOOKING = [name for name, (task, _) in TEXTS.items() if task == "translate" and name != "gru without attention"]
 SOURCES = [*artificial_text(9), "Look!", "The dog, the old dog, eats."]

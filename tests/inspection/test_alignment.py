@@ -6,7 +6,7 @@ import torch
 
 import clearhead
 from clearhead.grammar import split_words
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SOURCE, TARGET = "The small dog sees the old cat.", "Der kleine Hund sieht die alte Katze."
 
@@ -28,7 +28,7 @@ def test_word_weights_are_sums_of_the_models_own(trained: Trained) -> None:
         step = network.step(torch.tensor([[2, *tgt]]), state, want_attention=True)
     assert step.attention is not None
     cross_TS = step.attention[1].cross_RHTS[0, 1].numpy()
-    word, piece_words, source_words = 2, tokenizer.words(tgt), tokenizer.words(src)
+    word, piece_words, source_words = 2, tokenizer.word_indices(tgt), tokenizer.word_indices(src)
     rows = [cross_TS[t] for t in range(len(tgt)) if piece_words[t] == word]
     expected = [
         np.mean([sum(row[s] for s in range(len(src)) if source_words[s] == i) for row in rows]) for i in range(8)

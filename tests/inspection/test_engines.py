@@ -10,7 +10,7 @@ from clearhead import runtime
 from clearhead.cli.main import main
 from clearhead.engines import native_generator
 from clearhead.errors import DecodingError
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
 TEXTS = ["The old dog eats the grass.", "A cat sees the house."]

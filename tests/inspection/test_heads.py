@@ -24,7 +24,7 @@ from clearhead.inspection.analyses.word_attention import align_heads, word_atten
 from clearhead.inspection.trace.head_ref import HeadRef, Kind
 from clearhead.inspection.trace.trace_types import Floats, Trace, TracedAttention
 from tests.inspection.small import TEXT, picture, small
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def put_in(trace: Trace, kind: Kind, *heads: NDArray[Any]) -> Trace:

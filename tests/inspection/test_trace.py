@@ -174,7 +174,7 @@ def test_a_given_target_is_written_to_its_end() -> None:
     text, places = trace.target_text, trace.outputs[:-1]
     assert [text[place.start : place.end] for place in places] == [place.text.lstrip("▁") for place in places]
     assert [place.start for place in places][:2] == [0, 4] and trace.outputs[-1].start is None
-    assert [place.word for place in trace.outputs] == [*tokenizer("translate").words(trace.output_ids)]
+    assert [place.word for place in trace.outputs] == [*tokenizer("translate").word_indices(trace.output_ids)]
     assert [place.text for place in model.trace(TEXT, target="").outputs] == ["</s>"]
     assert [place.text for place in trace.inputs] == ["<s>", *(place.text for place in trace.outputs[:-1])]
     expected = model.score([Pair(TEXT, "The dog eats.", 1)])[0]

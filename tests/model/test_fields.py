@@ -108,11 +108,11 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
         try:
             changed = config_of(network, **{field: value})
         except ValidationError as error:
-            assert f"model.{field} " in str(error) and before.why_unused(field), f"{field}: {error}"
+            assert f"model.{field} " in str(error) and before.unused_reason(field), f"{field}: {error}"
             continue
         found = behavior(changed)
         is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
-        assert is_used == (not changed.why_unused(field)), f"{field}: {'used' if is_used else 'of no effect'}"
+        assert is_used == (not changed.unused_reason(field)), f"{field}: {'used' if is_used else 'of no effect'}"
 
 
 def test_no_field_is_left_out() -> None:

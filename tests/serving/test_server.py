@@ -24,7 +24,7 @@ from clearhead.serving.server import RESERVED_DESCRIPTORS, Server
 from tests.inspection.small import small
 from tests.serving.browser import PATIENCE
 from tests.serving.conftest import running_here
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 T = TypeVar("T")
 LONG = 600  # seconds: a timeout that must not end a test

@@ -10,7 +10,7 @@ import clearhead
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DecodingError
 from clearhead.tasks.lexical_constraints import contains_word
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 LINES = ["The dog sees the cat.", "", "A child laughs."]
 
@@ -29,7 +29,9 @@ def test_alternatives_up_to_the_last_position(model: clearhead.Model, limit: int
     found = model.alternatives(LINES[0], limit - 1, 3, **overrides)
     assert [len(one.tokens) for one in found] == [limit] * 3
     assert {one.tokens[:-1] for one in found} == {best.tokens[:-1]} and len({one.tokens for one in found}) == 3
-    with pytest.raises(DecodingError, match=rf"has {limit} tokens and may have {limit}; .* 0 to {limit - 1}, not"):
+    with pytest.raises(
+        DecodingError, match=rf"of 0 to {limit - 1}, found {limit}; .* has {limit} tokens and may have {limit}"
+    ):
         model.alternatives(LINES[0], limit, 3, **overrides)
 
 

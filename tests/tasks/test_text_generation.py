@@ -72,7 +72,7 @@ def test_results_do_not_depend_on_the_batch_or_streaming(model: clearhead.Model,
         if "stop" in named:
             assert not any(stop in found.text for stop in named["stop"])
             assert (found.finish_reason == "stop") is any(
-                stop in model.tokenizer.decode([model.tokenizer.piece_id(token) or 0 for token in found.tokens])
+                stop in model.tokenizer.decode([model.tokenizer.token_id(token) or 0 for token in found.tokens])
                 for stop in named["stop"]
             )
     assert len({found.text for found in alone}) > 1
@@ -125,7 +125,9 @@ def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> Non
         assert len({one.tokens[position] for one in found}) == 4
         log_probs = [one.token_log_probs[position] for one in found]
         assert log_probs == sorted(log_probs, reverse=True)
-    with pytest.raises(DecodingError, match=r"the prompt: its output has 26 tokens .* 0 to 25, not 26"):
+    with pytest.raises(
+        DecodingError, match=r"the prompt: expected a position of 0 to 25, found 26; the output has 26 tokens"
+    ):
         model.generate_alternatives("the", 26, 4, **overrides)
 
 

@@ -19,7 +19,7 @@ from clearhead.training.loop.schedule import VALIDATION_SHARE, Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from clearhead.training.setup.auto_config import Estimate, benchmark_step, seconds_per_update
-from tests.tasks.all_tasks import TRAINED, prepare_task, settings_for, write_files
+from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task, settings_for, write_files
 from tests.tasks.artificial_text import sets
 from tests.training.runs import Settings, settings_of, write_data
 from tests.training.test_trainer import RecordingLogger, Regression, trainer
@@ -63,7 +63,7 @@ def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
     return watched, len(prepared.task.plan(0)), steps
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
     watched, batches, steps = run(tmp_path, task, epochs=2)
     assert watched.updates == steps == 2 * batches and batches > 2
@@ -73,7 +73,7 @@ def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
         assert set(watched.seen.values()) == {2} and len(watched.seen) == max(watched.seen) + 1
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_part_of_an_epoch_is_rounded_up_to_whole_updates(task: str, tmp_path: Path) -> None:
     watched, batches, steps = run(tmp_path, task, epochs=1.5, gradient_accumulation=2)
     assert watched.updates == steps == math.ceil(1.5 * batches / 2)

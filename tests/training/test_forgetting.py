@@ -12,7 +12,7 @@ import clearhead
 from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.config import merge
-from clearhead.data.readers.record_files import sample_records, to_files
+from clearhead.data.readers.record_files import format_files, sample_records
 from clearhead.errors import ClearheadError, ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.records import TrainingFiles
@@ -61,7 +61,7 @@ def test_a_run_saves_its_validation_records_in_files_that_its_task_reads(task: s
     files = TrainingFiles([old_data(task, old)])
     held_out = get_task(task).load_records(files, config, lambda _: None).valid
     read = get_task(task).load_records(TrainingFiles(kept(old), kept(old), minimum=1), config, lambda _: None).valid
-    assert [record.parts for record in read] == [record.parts for record in held_out]
+    assert [record.fields for record in read] == [record.fields for record in held_out]
     assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
     assert clearhead.evaluate(old, kept(old)[0]).to_json()
 
@@ -89,9 +89,9 @@ def test_saved_records_preserve_odd_characters(tmp_path: Path) -> None:
     pairs = [Pair('a "quoted"\ttab', "line\u2028separator \\n", 1), Pair("ä", "\U0001f600", 2)]
     tagged = [TaggedSentence(("#", "a b", "C"), ("O", "B-X", "I-X"), 1), TaggedSentence(("=", "d"), ("O", "O"), 5)]
     for records, load in ((pairs, load_pairs), (tagged, load_tagged)):
-        [(name, text)] = to_files(records).items()
+        [(name, text)] = format_files(records).items()
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert [record.parts for record in load([tmp_path / name]).records] == [record.parts for record in records]
+        assert [record.fields for record in load([tmp_path / name]).records] == [record.fields for record in records]
 
 
 def test_records_of_a_model_with_tags_are_saved_by_tag_and_scored_with_it(tmp_path: Path) -> None:

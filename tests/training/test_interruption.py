@@ -191,7 +191,7 @@ def test_an_unwritable_folder_is_refused_before_the_first_step(tmp_path: Path, s
 
 def gradients(prepared: PreparedRun, tell: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
     """Return loss and gradient of an update of two large batches."""
-    half = np.array_split(np.arange(prepared.task.sizes()[0]), 2)
+    half = np.array_split(np.arange(prepared.task.num_examples()[0]), 2)
     with ThreadReplicas[Indices, Loss](prepared.model, 1, 1) as replicas:
         loss = GradientAccumulator(prepared.task, replicas, 1, tell).add(
             [MicroBatch(0, indices) for indices in half], 1

@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every corpus as large, in one process."""
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
-    monkeypatch.setattr(encoding, "core_count", lambda: 1)
+    monkeypatch.setattr(encoding, "available_cores", lambda: 1)
     for task in ("translation", "language_modeling"):
         monkeypatch.setattr(f"clearhead.tasks.{task}.training.RELEASE_INTERVAL", 5)
 
@@ -50,7 +50,7 @@ def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pyt
     run("translate", weighted, tmp_path / "memory", more=more)
     assert not cache.exists()
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
-    monkeypatch.setattr(encoding, "core_count", lambda: 1)
+    monkeypatch.setattr(encoding, "available_cores", lambda: 1)
     run("translate", weighted, tmp_path / "disk", more=more)
     assert len(list(cache.rglob("columns.json"))) == 2
     assert model_of(tmp_path / "disk") == model_of(tmp_path / "memory")
@@ -67,7 +67,7 @@ def test_a_cached_corpus_resumes_exactly_and_is_not_read_again(tmp_path: Path, m
     run("translate", data, tmp_path / "parts", callback)
     assert [text for text in callback.messages if text.startswith("token ids cached in")]
     monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
-    monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(encoding, "_encode_blocks", lambda *_: pytest.fail("made again"))
     run("translate", data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
@@ -86,7 +86,7 @@ def test_text_on_disk_trains_the_same_model_and_resumes_exactly(
     assert facts[0] == facts[1]
     run(task, data, tmp_path / "parts", RecordingCallback(7), more=more)
     monkeypatch.setattr(cached_corpus, "read_documents", lambda *_: pytest.fail("read again"))
-    monkeypatch.setattr(encoding, "_blocks", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(encoding, "_encode_blocks", lambda *_: pytest.fail("made again"))
     run(task, data, tmp_path / "parts", more=more, resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "disk")
 
@@ -197,11 +197,11 @@ def test_tags_are_tokens_before_the_sources_of_their_file(tmp_path: Path) -> Non
     task, tokenizer = made.task, made.tokenizer
     assert isinstance(task, TranslationTask) and tokenizer
     assert tokenizer.config.special_tokens == ("<turned>", "<loud>")
-    assert task.train.corpus_N is not None
+    assert task.train.file_index_N is not None
     first_N = [task.train.source[index][0] for index in range(len(task.train))]
-    assert first_N == [tokenizer.tag_id(("turned", "loud")[number]) for number in task.train.corpus_N]
+    assert first_N == [tokenizer.tag_id(("turned", "loud")[number]) for number in task.train.file_index_N]
     for index, pair in enumerate(task.valid_pairs):
-        wanted = tokenizer.tag_id(("turned", "loud")[pair.corpus])
+        wanted = tokenizer.tag_id(("turned", "loud")[pair.file_index])
         assert task.valid.source[index][0] == wanted and wanted not in task.valid.target[index]
 
 
@@ -250,7 +250,7 @@ def test_pairs_are_aligned_and_listed_with_a_tag(
     [found] = model.align([Pair(text, target, 1)])
     assert found.source_words == ("The", "old", "cow", "eats", "the", "grass", ".")
     listed, ids = model.load_shortlist(out), model.tokenizer.encode_batch([text])[0]
-    assert {*ids[1:]} <= {*listed.of(ids)} and ids[0] not in listed.of(ids)
+    assert {*ids[1:]} <= {*listed.allowed_targets(ids)} and ids[0] not in listed.allowed_targets(ids)
     assert model.translate_many([text], shortlist=listed)[0].finish_reason in ("end", "length")
 
 
@@ -276,12 +276,12 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("names", "valid", "more", "message"),
     [
-        (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag and others have"),
-        (["turned.tsv@pad"], [], {}, "a tag is letters, digits"),
+        (["turned.tsv@a", "loud.tsv"], [], {}, "loud.tsv has no tag; tag all files"),
+        (["turned.tsv@pad"], [], {}, "expected a tag of letters, digits"),
         (["turned.tsv"], [], {"source_tags": "a,b"}, "data.source_tags has 2 tags for 1 files of pairs"),
         (["turned.tsv@a"], ["loud.tsv"], {}, "name one for each validation file too"),
-        (["turned.tsv@a"], ["loud.tsv@b"], {}, "expected tags of the training files: a; got b"),
-        (["turned.tsv"], ["loud.tsv@b"], {}, "the training files have none; got b"),
+        (["turned.tsv@a"], ["loud.tsv@b"], {}, r"expected tags of the training files \(a\), got b"),
+        (["turned.tsv"], ["loud.tsv@b"], {}, r"tags of the training files \(none\), got b"),
         (["turned.tsv@a"], [], {"validation_tags": "a"}, "data.validation_tags has no meaning without --valid"),
         (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "--valid files cannot have a weight"),
     ],

@@ -24,7 +24,7 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.train_state import EMA
 from clearhead.training.run import PreparedRun
-from tests.tasks.all_tasks import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
 from tests.training.runs import RecordingCallback, model_of, run, traces, write_data
 from tests.training.test_trainer import Regression, trainer
 
@@ -48,7 +48,7 @@ def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> t
 # Layers computed again
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_recomputed_layers_have_the_same_gradients(task: str, tmp_path: Path) -> None:
     prepared = prepare_task(tmp_path, task)
     expected, expected_gradients = gradients(prepared)
@@ -109,7 +109,7 @@ def test_unsupported_training_settings_are_refused(settings: dict[str, Any], mes
 # bfloat16
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: Path) -> None:
     """Without dropout, because bfloat16 has more rows and therefore other masks."""
     prepared = prepare_task(tmp_path, task)

@@ -21,7 +21,7 @@ from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
 from clearhead.training.setup.request import FROM_THE_DATA, check_held_out, check_settings
-from tests.tasks.all_tasks import TRAINED
+from tests.tasks.all_tasks import TRAINABLE_TASKS
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"vocab_size": 7}}, "model.vocab_size is taken from the data"),
@@ -160,18 +160,18 @@ IDLE: dict[str, dict[str, set[str]]] = {
 
 
 @pytest.mark.parametrize("section", IDLE)
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_each_field_of_each_section_is_used_or_refused(task: str, section: str) -> None:
     fields = SECTIONS[section].model_fields
     refused = {field for field in fields if not takes(task, section, field)}
     assert refused == IDLE[section].get(task, set())
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> None:
     model = build(base=get_task(task).base).model
     for field in ModelConfig.model_fields:
-        is_idle = bool(model.why_unused(field)) or field in FROM_THE_DATA
+        is_idle = bool(model.unused_reason(field)) or field in FROM_THE_DATA
         assert takes(task, "model", field) != is_idle, field
 
 
@@ -187,7 +187,7 @@ def test_recurrent_networks_need_no_heads() -> None:
     assert build({"model": {"family": "lstm", "model_dim": 50}}, base=get_task("translate").base).model.model_dim == 50
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_every_task_has_valid_base_settings(task: str) -> None:
     chosen = get_task(task)
     assert build(base=chosen.base).task == task

@@ -53,7 +53,7 @@ def test_weighted_files_resume_exactly(tmp_path: Path) -> None:
     weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
     callback = RecordingCallback()
     run("translate", weighted, tmp_path / "whole", callback)
-    assert [text for text in callback.messages if "each seen 2.00 times an epoch" in text]
+    assert [text for text in callback.messages if "each seen 2.00 times per epoch" in text]
     run("translate", weighted, tmp_path / "parts", RecordingCallback(7))
     with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)

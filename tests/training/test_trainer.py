@@ -36,7 +36,7 @@ class Regression:
             self.y[5] = poison
         self.signal_at, self.scores, self.calls, self.validations = signal_at, list(scores), 0, 0
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         return 12, 12
 
     def plan(self, epoch: int) -> list[Indices]:

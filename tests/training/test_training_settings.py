@@ -14,7 +14,7 @@ from clearhead.tasks.registry import TASKS
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialise
 from clearhead.training.loop.train_state import TrainState
-from tests.tasks.all_tasks import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
 from tests.training.test_trainer import Regression, trainer
 
 # With settings under which it matters.
@@ -54,7 +54,7 @@ def test_every_field_is_tested() -> None:
     assert {*OF_THE_LOOP, *BY_TASK, *ELSEWHERE} == set(TrainingConfig.model_fields)
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_task_uses_seed_batch_and_smoothing(task: str, tmp_path: Path) -> None:
     def seen(**training: Any) -> tuple[list[list[int]], float, int]:
         prepared = prepare_task(tmp_path, task, **training)

@@ -42,7 +42,7 @@ def test_parallel_files_differ_in_their_last_suffix_only(first: str, second: str
 
 
 def test_output_in_validation_is_limited_by_its_source_alone() -> None:
-    assert [validation_decoding().longest(length) for length in (1, 4, 7, 100)] == [11, 16, 20, 160]
+    assert [validation_decoding().max_output_length(length) for length in (1, 4, 7, 100)] == [11, 16, 20, 160]
 
 
 def test_a_validation_with_a_score_outranks_one_without() -> None:

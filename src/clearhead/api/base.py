@@ -9,7 +9,7 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.training import encodable
+from clearhead.data.tokenizer.training import require_encodable
 from clearhead.decoding.generator import Generator
 from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
 from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine
@@ -86,7 +86,7 @@ class ModelBase:
         if tag not in tags:
             known = f"was trained with the tags {', '.join(tags)}" if tags else "was trained without tags"
             raise TaskError(f"{self.folder} {known}, not {tag!r}; choose one of its tags, or leave the tag out")
-        return replace(self, tokenizer=self.tokenizer.tagged(tag))
+        return replace(self, tokenizer=self.tokenizer.with_tag(tag))
 
     def with_table(self, settings: Mapping[str, Any]) -> Self:
         """Return this model with other settings for reading tables, such as {"columns": "text=2,label=1"}."""
@@ -241,7 +241,7 @@ def check_text(text: Any) -> str:
     """Return the text; raise DataError if it is not a str, TokenizerError if it has half a surrogate pair."""
     if not isinstance(text, str):
         raise DataError(f"expected a text (str), got {type(text).__name__}")
-    return encodable(text)
+    return require_encodable(text)
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -251,5 +251,5 @@ def check_texts(texts: Any) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"expected a list of texts, item {number} is of type {type(text).__name__}")
-        encodable(text)
+        require_encodable(text)
     return list(texts)

@@ -76,7 +76,7 @@ def align(
     else:
         chosen = default_head(model)
         typer.echo(f"{chosen} (default head; --gold FILE.jsonl chooses the best one)", err=True)
-    table = TableOptions.of(model.config.data)
+    table = TableOptions.from_config(model.config.data)
     answer_pairs(
         files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda alignment: alignment.pharaoh, as_json
     )

@@ -18,7 +18,7 @@ from clearhead.cli.options import Json
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ClearheadError, ConfigError, MissingPackageError
 from clearhead.extras import DISTRIBUTIONS, EXTRAS, install_command
-from clearhead.files import user_cache
+from clearhead.files import user_cache_folder
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -239,7 +239,7 @@ def examine() -> Report:
         engine=engine,
         torch=None if torch is None else Torch(torch, num_threads()),
         extras=_extras(),
-        cache=_cache(user_cache()),
+        cache=_cache(user_cache_folder()),
         terminal=Terminal(sys.stdout.encoding or "unknown", sys.stdout.isatty()),
         problems=problems,
     )

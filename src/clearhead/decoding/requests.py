@@ -129,7 +129,7 @@ class Request:
         if self.limit is not None:
             return self.limit
         length = len(self.source) - 1 if self.image is None else self.image.num_patches
-        return max(1, min(settings.longest(length), max_positions))
+        return max(1, min(settings.max_output_length(length), max_positions))
 
 
 def check_request(number: int, request: Request, settings: DecodingConfig, max_positions: int, vocab_size: int) -> None:

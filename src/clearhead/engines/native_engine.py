@@ -55,7 +55,7 @@ class NativeEngine:
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled."""
-        vocab_size = self.model.config.read_vocab_size
+        vocab_size = self.model.config.input_vocab_size
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.max_positions, vocab_size)
         answers: list[list[Hypothesis]] = [[] for _ in requests]
@@ -170,7 +170,7 @@ class NativeEngine:
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
         """Yield ever longer beginnings of the best output, and return the hypothesis."""
-        check_request(1, request, settings, self.max_positions, self.model.config.read_vocab_size)
+        check_request(1, request, settings, self.max_positions, self.model.config.input_vocab_size)
         result = yield from stream_search(self._search_batch([request], settings))
         if not result.hypotheses:
             raise NoOutputError([request], [[]])

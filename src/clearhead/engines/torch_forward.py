@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from clearhead.data.batching import length_batches, pad
+from clearhead.data.batching import batch_by_length, pad_rows
 from clearhead.kernels import PaddedLayout
 from clearhead.model.encoder_output import pool
 from clearhead.model.masks import padding_mask
@@ -102,7 +102,7 @@ class TorchEncoderEngine:
     def masked_lm(self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Floats]:
         """Return the log-probabilities at the given positions of each row, [M, V]."""
         results: list[Any] = [None] * len(rows)
-        for batch in length_batches([len(row) for row in rows], self.batch_tokens):
+        for batch in batch_by_length([len(row) for row in rows], self.batch_tokens):
             ids_BS = self._ids([rows[index] for index in batch])
             is_predicted_BS = torch.zeros(ids_BS.shape, dtype=torch.bool)
             for number, index in enumerate(batch):
@@ -144,12 +144,12 @@ class TorchEncoderEngine:
         with evaluating(self.network):
             return [
                 (batch, _to_numpy(compute(self._ids([rows[index] for index in batch]))))
-                for batch in length_batches([len(row) for row in rows], self.batch_tokens)
+                for batch in batch_by_length([len(row) for row in rows], self.batch_tokens)
             ]
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return ids_BS, padded at the end, on the network's device."""
-        ids_BS = torch.from_numpy(pad(rows, self.network.config.pad_id))
+        ids_BS = torch.from_numpy(pad_rows(rows, self.network.config.pad_id))
         return on_device(ids_BS, device_of(self.network))
 
 
@@ -188,7 +188,7 @@ class TorchScoringEngine:
         numbers = max(numbers, config.vocab_size)
         costs = [max(len(pair[0]), len(pair[1])) * numbers for pair in zip(sources, targets, strict=True)]
         results: dict[int, Scores] = {}
-        for batch in length_batches(costs, MAX_NUMBERS):
+        for batch in batch_by_length(costs, MAX_NUMBERS):
             scored = self._score([sources[i] for i in batch], [targets[i] for i in batch], attention_layer)
             results.update(zip(batch, scored, strict=True))
         return [results[index] for index in range(len(sources))]
@@ -200,7 +200,7 @@ class TorchScoringEngine:
         config, device = self.network.config, device_of(self.network)
         inputs = [[config.decoder_start_id, *target[:-1]] for target in targets]
         src_NS, tgt_in_NT, tgt_out_NT = (
-            torch.from_numpy(pad(rows, config.pad_id)).to(device) for rows in (sources, inputs, targets)
+            torch.from_numpy(pad_rows(rows, config.pad_id)).to(device) for rows in (sources, inputs, targets)
         )
         with evaluating(self.network):
             weights_NHTS = None

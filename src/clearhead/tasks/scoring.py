@@ -92,7 +92,7 @@ def score_pairs(
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
     results = []
     for pair, log_probs_T, _ in decode_forced(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
-        tokens, log_probs = tuple(map(tokenizer.piece, pair.target)), tuple(log_probs_T.tolist())
+        tokens, log_probs = tuple(map(tokenizer.token, pair.target)), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
         results.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), tokens, log_probs))
     return results

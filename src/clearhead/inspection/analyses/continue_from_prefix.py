@@ -33,7 +33,7 @@ def continue_from_prefix(
     generator, asked = model.generator, Constraints(tuple(prefix))
     first_RT, _ = generator.start(generator.encode(given.sources), 1)
     room = config.max_positions - first_RT.shape[1] + 1
-    limit = min(settings.longest(given.length), room)
+    limit = min(settings.max_output_length(given.length), room)
     if prefix[-1] == config.eos_id or limit <= len(prefix):
         return list(prefix)
     [found] = run_search(

@@ -195,7 +195,7 @@ def search(
     generator, config, tree = model.generator, model.config.model, _Tree()
     first_RT, _ = generator.start(generator.encode(given.sources), 1)
     room = config.max_positions - first_RT.shape[1] + 1
-    limit = max(1, min(settings.longest(given.length), room))
+    limit = max(1, min(settings.max_output_length(given.length), room))
     if settings.min_length > limit:
         raise InspectionError(f"decoding.min_length={settings.min_length} is more than the limit of {limit}; lower it")
     asked = resolve_constraints(settings, model.tokenizer.target)
@@ -276,7 +276,7 @@ def _trace_writer(
         grid=given.grid,
         **_seen(recorder, forced.logits_TV, following, names(model), arithmetic),
         hypotheses=searched.hypotheses,
-        tree=tuple(TreeNode(one, tokenizer.piece(one.token)) for one in searched.tree),
+        tree=tuple(TreeNode(one, tokenizer.token(one.token)) for one in searched.tree),
         chosen=searched.chosen,
     )
 
@@ -305,7 +305,7 @@ def names(model: LoadedModel) -> list[str]:
     """What the columns of the logits stand for."""
     if model.config.model.num_labels:
         return list(model.config.labels)
-    return [model.tokenizer.target.piece(index) for index in range(model.tokenizer.target.vocab_size)]
+    return [model.tokenizer.target.token(index) for index in range(model.tokenizer.target.vocab_size)]
 
 
 def _seen(

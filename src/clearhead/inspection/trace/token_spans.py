@@ -41,7 +41,7 @@ def target_token_spans(
 
 def _is_frame(tokenizer: Tokenizer, index: int) -> bool:
     """A start, an end, padding or a tag: what stands for no text."""
-    return index in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix)
+    return index in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, *tokenizer.prefix_ids)
 
 
 def _is_mark(tokenizer: Tokenizer, index: int) -> bool:
@@ -53,7 +53,7 @@ def _spans(tokenizer: Tokenizer, text: str, ids: Sequence[int], begin: int) -> l
     """Where pieces stand in a stretch of text that begins at a character; special ones of a frame stand nowhere."""
     inner = [index for index in ids if not _is_frame(tokenizer, index)]
     encoding = tokenizer.encode(text)
-    own = len(tokenizer.prefix) if encoding.ids else 0
+    own = len(tokenizer.prefix_ids) if encoding.ids else 0
     is_same = encoding.ids[own:] == inner  # else cut otherwise here than in the whole text
     found = iter(encoding.offsets[own:] if is_same else _search(tokenizer, text, inner))
     spans: list[Span] = []
@@ -70,7 +70,7 @@ def _search(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[i
     """Each piece where its text comes next; one that is not found takes no room."""
     spans, reach = [], 0
     for index in ids:
-        piece = tokenizer.decode_pieces([index]).strip()
+        piece = tokenizer.decode_tokens([index]).strip()
         start = text.find(piece, reach) if piece else -1
         spans.append((reach, reach) if start < 0 else (start, start + len(piece)))
         reach = spans[-1][1]
@@ -78,8 +78,8 @@ def _search(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[i
 
 
 def _places(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span]) -> tuple[TokenSpan, ...]:
-    words = tokenizer.words(ids)
+    words = tokenizer.word_indices(ids)
     return tuple(
-        TokenSpan(tokenizer.piece(index), index, start, end, _is_frame(tokenizer, index), word)
+        TokenSpan(tokenizer.token(index), index, start, end, _is_frame(tokenizer, index), word)
         for index, (start, end), word in zip(ids, spans, words, strict=True)
     )

@@ -79,7 +79,7 @@ def _write_settings(config: Config) -> Settings:
         "decoder_attention_heads": model.num_heads,
         "decoder_ffn_dim": model.feed_forward_dim,
         "scale_embedding": model.scale_embeddings,
-        "vocab_size": model.read_vocab_size,
+        "vocab_size": model.input_vocab_size,
         "forced_eos_token_id": model.eos_id,
         "decoder_start_token_id": model.decoder_start_id,
         "is_encoder_decoder": True,

@@ -120,7 +120,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
     """Read tables of image and text."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[AnnotatedImage]:
-        return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_captions(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, log, get_task("caption").record_name)
 
@@ -140,7 +140,7 @@ def prepare(
     rows = tokenizer.encode_batch([record.text for record in records.train])
     skips = SkipReport()
     train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))
-    records.account(skips, log)
+    records.report_skips(skips, log)
     valid_rows = tokenizer.encode_batch([record.text for record in records.valid])
     for record, row in zip(records.valid, valid_rows, strict=True):
         check_length(record.line, len(row), config.model.max_positions - 1, "the validation caption on line")

@@ -72,7 +72,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
     """Read tables of text and label."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[LabelledText]:
-        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, log, get_task("classify").record_name)
 
@@ -93,7 +93,7 @@ def prepare(config: Config, records: TaskRecords[LabelledText], tokenizer: Token
     valid, valid_rows = drop_long(
         records.valid, _encode(records.valid, tokenizer), limit, skips, Path("validation data")
     )
-    records.account(skips, log)
+    records.report_skips(skips, log)
     dataset = SequenceDataset.build(rows, [record.line for record in train])
     task = ClassificationTask(config, tokenizer, train, dataset, valid, valid_rows)
     return PreparedTask(config, tokenizer, task, {"label_counts": counts})

@@ -119,7 +119,7 @@ def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer
     skips = SkipReport()
     train = _build_dataset(records.train, tokenizer, config, skips, "training data")
     valid = _build_dataset(records.valid, tokenizer, config, skips, "validation data")
-    records.account(skips, log)
+    records.report_skips(skips, log)
     return PreparedTask(config, tokenizer, DenoisingTask(config, tokenizer, train, valid))
 
 

@@ -30,9 +30,9 @@ NO_INDICES = np.zeros(0, np.int64)
 class ReplayTask:
     """A task whose batches hold `share` of their predictions from the replayed data.
 
-    A prediction is a target token, a masked token, a word to tag or a text to classify. Epochs, sizes and validation
-    are those of the new data. Each epoch continues about where the one before it stopped in the replayed data, at a
-    position that depends on the epoch alone, so a resumed run uses the same examples.
+    A prediction is a target token, a masked token, a word to tag or a text to classify. Epochs, numbers of examples and
+    validation are those of the new data. Each epoch continues about where the one before it stopped in the replayed
+    data, at a position that depends on the epoch alone, so a resumed run uses the same examples.
     """
 
     def __init__(self, new: TrainingTask[Any], old: TrainingTask[Any], share: float, name: str) -> None:
@@ -44,9 +44,9 @@ class ReplayTask:
         self._old_tokens = _count(old, old.plan(0))
         self._last_pass: tuple[int, list[Indices]] | None = None
 
-    def sizes(self) -> tuple[int, int]:
+    def num_examples(self) -> tuple[int, int]:
         """Return the number of new examples to train on, and of those to validate on."""
-        return self.new.sizes()
+        return self.new.num_examples()
 
     def plan(self, epoch: int) -> list[Indices]:
         """Return the batches of the new data, each with its share of replayed examples."""
@@ -174,8 +174,8 @@ def read_replay(
 def _exclude(records: Sequence[Any], hashes: Set[float]) -> Sequence[Any]:
     """Return the records whose input does not hash to one of these numbers."""
     if isinstance(records, DiskRecords):
-        return records.select(~np.isin(records.places(), list(hashes)))
-    return [record for record in records if hash_fraction(record.parts[0].encode()) not in hashes]
+        return records.select(~np.isin(records.hash_fractions(), list(hashes)))
+    return [record for record in records if hash_fraction(record.fields[0].encode()) not in hashes]
 
 
 def prepare_task(

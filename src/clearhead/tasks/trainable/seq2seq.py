@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Config, DecodingConfig, ModelConfig
-from clearhead.data.batching import Indices, pad, plan_batches
+from clearhead.data.batching import Indices, pad_rows, plan_batches
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats
 from clearhead.data.tokenizer import Tokenizer
@@ -51,14 +51,14 @@ class Seq2SeqBatch:
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources and targets, which have no start and end tokens, padded at the end."""
     ended = [[*source, model.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
+    return with_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
 
 
 def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources that are tensors already, and of their targets."""
     shifted = [[model.decoder_start_id, *target] for target in targets]
     ended = [[*target, model.eos_id] for target in targets]
-    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
+    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad_rows(rows, model.pad_id)) for rows in (shifted, ended))
     return Seq2SeqBatch(src, tgt_in_NT, tgt_out_NT)
 
 
@@ -120,7 +120,7 @@ class Seq2SeqTask(ExampleTask[Seq2SeqBatch]):
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
         """Return the loss over all validation examples, and the score of greedy outputs for the first of them."""
         loss, baseline = self.valid_nll(model), self.baseline
-        lines = min(self.sizes()[1], self.config.training.validate_lines)
+        lines = min(self.num_examples()[1], self.config.training.validate_lines)
         count = lines_to_decode(decode, loss, baseline, lines)
         if not count:
             return Validation(loss, None, self.score_name, "", NO_EXAMPLE, baseline)

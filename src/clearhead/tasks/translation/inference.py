@@ -14,7 +14,7 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, SegmentedText, Segmenter, SplitMode
-from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
+from clearhead.data.shortlist import CANDIDATES_PER_TOKEN, NUM_FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
@@ -117,7 +117,9 @@ def add_shortlist(
     """Return the constraints of an output with the shortlist of its source."""
     if shortlist is None:
         return constraints
-    return replace(constraints or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
+    return replace(
+        constraints or Constraints(), shortlist=AllowedTokens(shortlist.allowed_targets(source), shortlist.vocab_size)
+    )
 
 
 def _request(model: LoadedModel, ids: Sequence[int], constraints: Constraints | None, line: int) -> Request:
@@ -138,7 +140,7 @@ def to_translations(
             hypothesis,
             detokenize(tokenizer, hypothesis.tokens),
             tokenizer,
-            find_unmet_constraints(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
+            find_unmet_constraints(settings, tokenizer, tokenizer.decode_tokens(hypothesis.tokens)),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]
@@ -176,7 +178,7 @@ def alternatives(
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> "TranslationReport":
     """Return BLEU, chrF, exact match and perplexity."""
-    pairs = usable_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), log)
+    pairs = usable_records(load_pairs(paths, sys.maxsize, table=TableOptions.from_config(model.config.data)), log)
     report = score_translations(model, translate_unsplit(model, [pair.source for pair in pairs], decoding), pairs)
     if report.perplexity is None:
         log("perplexity is omitted: some pairs have more tokens than the model accepts")
@@ -198,7 +200,7 @@ def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence
     block, encoded = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
     reference_perplexity = None
     if len(encoded) == len(pairs):
-        reference_perplexity = perplexity(mean_target_nll(model.scoring_engine, block.store, model.tokenizer.eos_id))
+        reference_perplexity = perplexity(mean_target_nll(model.scoring_engine, block.pair_ids, model.tokenizer.eos_id))
     return evaluate_texts(
         texts,
         references,
@@ -219,7 +221,9 @@ def scoring_tokenizer(config: Config) -> str:
     return "none" if config.tokenizer.kind == "pretokenized" else "13a"
 
 
-def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+def learn_shortlist(
+    model: LoadedModel, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
+) -> Shortlist:
     """Return the `best` likeliest target tokens of each source token, and the `frequent` ones allowed everywhere."""
     encode, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
@@ -241,6 +245,6 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
 
 def _shared_text_tokens(source: Tokenizer, target: Tokenizer) -> list[int]:
     """Return the tokens of text that have the same id on both sides; none if the vocabularies differ."""
-    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
+    if [*map(source.token, range(source.vocab_size))] != [*map(target.token, range(target.vocab_size))]:
         return []
-    return [token for token in range(source.vocab_size) if source.surface(token)]
+    return [token for token in range(source.vocab_size) if source.token_bytes(token)]

@@ -26,9 +26,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from clearhead.bundle.manifest import FileRecord, check_content, file_record
+from clearhead.bundle.manifest import FileRecord, check_content, record_file
 from clearhead.errors import BundleError, TrainingError
-from clearhead.files import replacing, write_atomically
+from clearhead.files import replace_file, write_atomically
 from clearhead.model.parameters import Weights
 from clearhead.training.loop.train_state import TrainState
 
@@ -125,7 +125,7 @@ class CheckpointFolder:
         with self._recovering():
             (self.folder / UNSAVED).touch()
             write_atomically(self.folder / TOKENIZER, tokenizer)
-            self._records[TOKENIZER] = file_record(self.folder / TOKENIZER)
+            self._records[TOKENIZER] = record_file(self.folder / TOKENIZER)
 
     def save_best(self, step: int, weights: Weights) -> None:
         """Save the best weights; the next `save` makes them part of the state."""
@@ -188,9 +188,9 @@ class CheckpointFolder:
         """Write tensors into a file, unless it exists, and return its name."""
         name = f"{kind}-{step:08d}.safetensors"
         if name not in self._records:
-            with replacing(self.folder / name) as temporary:
+            with replace_file(self.folder / name) as temporary:
                 save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, temporary)
-            self._records[name] = file_record(self.folder / name)
+            self._records[name] = record_file(self.folder / name)
         return name
 
     @contextmanager

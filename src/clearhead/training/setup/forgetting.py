@@ -18,8 +18,8 @@ from clearhead import bundle
 from clearhead import config as configs
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
-from clearhead.data.readers.record_files import sample_records, to_files
+from clearhead.data.corpus.sampling_weights import WeightedFiles, parse_file_arguments
+from clearhead.data.readers.record_files import format_files, sample_records
 from clearhead.data.records import Corpus, Record, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, ConfigError, DataError, TrainingError
@@ -69,7 +69,7 @@ class OldValidation:
     @property
     def hashes(self) -> frozenset[float]:
         """Hashes of the records' inputs, with which replay excludes them."""
-        return frozenset(hash_fraction(record.parts[0].encode()) for record in self.records)
+        return frozenset(hash_fraction(record.fields[0].encode()) for record in self.records)
 
     def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
         """Return the task that validates a model of this shape on the records."""
@@ -192,7 +192,7 @@ def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log:
 def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Log) -> OldValidation | None:
     """Return at most 500 of the old validation records; None without files."""
     if paths:
-        old = _read(pretrained.config, split_names(paths), log)
+        old = _read(pretrained.config, parse_file_arguments(paths), log)
     else:
         config = _config_for_written_records(pretrained.config)
         written = _written_files(pretrained.folder / "training" / VALIDATION, config)
@@ -244,7 +244,7 @@ def old_valid_facts(paths: Sequence[Path]) -> dict[str, Any]:
     """Return names and fingerprint of the files of --old-valid, which a resumed run must find unchanged."""
     if not paths:
         return {}
-    named, digest = split_names(paths), blake2b(digest_size=16)
+    named, digest = parse_file_arguments(paths), blake2b(digest_size=16)
     for path in named.files:
         try:
             with path.open("rb") as file:
@@ -260,7 +260,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
     """Write records into a folder, each file atomically; images are not written."""
     try:
         folder.mkdir(exist_ok=True)
-        for name, text in to_files(records, tags).items():
+        for name, text in format_files(records, tags).items():
             write_atomically(folder / name, text)
     except OSError as error:
         raise TrainingError(
@@ -273,7 +273,7 @@ def compare(
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning if the model became worse, and return the summary for the manifest."""
     assert old.before is not None
-    count = min(len(old.records), task.sizes()[1])
+    count = min(len(old.records), task.num_examples()[1])
     report = ForgettingReport(old.description, count, old.before, after)
     log(str(report))
     if report.is_worse:

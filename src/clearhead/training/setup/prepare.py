@@ -11,7 +11,7 @@ from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.data.corpus.held_out import hash_fraction
 from clearhead.data.readers.record_files import sample_records
-from clearhead.data.records import Record, fingerprint
+from clearhead.data.records import Record, fingerprint_records
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import TrainingError
 from clearhead.model.parameters import named_weights
@@ -112,7 +112,7 @@ def _choose_config(
 ) -> tuple[Config, list[str]]:
     """Return the settings with all automatic choices, and their reasons."""
     settings, has_text = without_zero_length(request.settings), draft.model.has_text
-    amount, noun = data.records.amount, data.task.record_name
+    amount, noun = data.records.size, data.task.record_name
     choice = choose_config(amount, noun, settings, request.preset, is_start=is_start, has_text=has_text)
     return configs.build(choice.settings, settings, preset=choice.preset, base=base), choice.reasons
 
@@ -123,14 +123,14 @@ def read_data(context: RunContext, task: Task, config: Config, old_hashes: Set[f
     records = task.load_records(TrainingFiles(request.files, request.valid, work), config, log)
     replay = None
     if request.replay.files:
-        hashes = old_hashes | {hash_fraction(record.parts[0].encode()) for record in records.valid}
+        hashes = old_hashes | {hash_fraction(record.fields[0].encode()) for record in records.valid}
         files = TrainingFiles(request.replay.files, work=work)
         replay = read_replay(task, files, request.replay.tags, config, hashes, log)
     facts = {
         "files": [path.name for path in request.files],
         "valid_files": [path.name for path in request.valid],
         "fingerprint": records.corpus.fingerprint,
-        "valid_fingerprint": fingerprint(records.valid),
+        "valid_fingerprint": fingerprint_records(records.valid),
         "records": len(records.corpus.records),
         "skipped": dict(records.corpus.skips.counts),
         **(replay.facts(request.replay.files) if replay else {}),
@@ -155,21 +155,21 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
     check_ids(prepared)
     config, task = prepared.config, prepared.task
     torch.manual_seed(config.training.seed)
-    sizes = dict(zip(("train_examples", "valid_examples"), task.sizes(), strict=True))
+    sizes = dict(zip(("train_examples", "valid_examples"), task.num_examples(), strict=True))
     if isinstance(task, ReplayTask):
-        sizes[REPLAY_EXAMPLES] = task.old.sizes()[0]
+        sizes[REPLAY_EXAMPLES] = task.old.num_examples()[0]
     tags = {"tags": sorted(set(config.data.source_tags))} if config.data.source_tags else {}
     return PreparedRun(
         config=config,
         tokenizer=prepared.tokenizer,
         task=task,
         model=build_model(config.model),
-        data={**data.facts, **sizes, **tags, **config.data.language_facts(), **prepared.facts},
+        data={**data.facts, **sizes, **tags, **config.data.language_settings(), **prepared.facts},
         reasons=[],
         threads=context.request.options.threads or context.group.default_threads(),
         pretrained="",
         validation=sample_records(data.records.valid),
-        default_epochs=default_epochs(data.records.amount),
+        default_epochs=default_epochs(data.records.size),
     )
 
 

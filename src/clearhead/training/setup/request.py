@@ -7,7 +7,7 @@ from typing import Any
 
 from clearhead import config as configs
 from clearhead.config import RECURRENT, Config, ModelConfig, TrainingConfig
-from clearhead.data.corpus.sampling_weights import WeightedFiles, split_names
+from clearhead.data.corpus.sampling_weights import WeightedFiles, parse_file_arguments
 from clearhead.errors import ConfigError
 from clearhead.tasks.decoding_settings import TEXT_TO_TEXT_VERB, check_decoding
 from clearhead.tasks.task import Task
@@ -48,7 +48,7 @@ class TrainRequest:
         """Return the request with all options as settings; raise ConfigError for contradictions."""
         if self.resume and self.overwrite:
             raise ConfigError("--resume continues a run and --overwrite replaces it; give only one of them")
-        train, valid, replay = (split_names(paths) for paths in (self.files, self.valid, self.replay))
+        train, valid, replay = (parse_file_arguments(paths) for paths in (self.files, self.valid, self.replay))
         if valid.weights:
             raise ConfigError("--valid files cannot have a weight, which is for training files; leave it out")
         if replay.weights:
@@ -162,14 +162,14 @@ def _check_model(task: Task, settings: Mapping[str, Any], model: ModelConfig) ->
     for name in settings:
         if name in FROM_THE_DATA:
             raise ConfigError(f"model.{name} is taken from the data; leave it out")
-        if reason := model.why_unused(name):
+        if reason := model.unused_reason(name):
             raise ConfigError(f"model.{name} {reason}; leave it out")
 
 
 def _check_training(draft: Config) -> None:
     """Check training settings that some architectures do not support."""
     model, training = draft.model, draft.training
-    if training.activation_checkpointing and (reason := model.why_unused("num_heads")):
+    if training.activation_checkpointing and (reason := model.unused_reason("num_heads")):
         raise ConfigError(f"training.activation_checkpointing {reason}; leave it out")
     if training.activation_checkpointing and model.norm == "batch":
         raise ConfigError(

@@ -59,14 +59,14 @@ def test_norms_follow_their_formulas(kind: str) -> None:
     close(norm(x_NTD), NORMS[kind](x_NTD) * norm.weight + shift)
 
 
-def test_batch_norm_runs_on_figures_of_training() -> None:
+def test_batch_norm_uses_running_statistics_at_inference() -> None:
     norm: Any = shaken(build_norm(config(norm="batch", norm_epsilon=0.01)))
     x_NTD = torch.randn(N, T, D)
     close(norm(x_NTD), (x_NTD - norm.running_mean) / (norm.running_var + 0.01).sqrt() * norm.weight + norm.bias)
 
 
 @pytest.mark.parametrize("kind", NORMS)
-def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> None:
+def test_residuals_and_stacks_follow_norm_placement(kind: str) -> None:
     x_NTD, y_NTD = torch.randn(N, T, D), torch.randn(N, T, D)
     for placement in ("pre", "post"):
         settings = config(norm=kind, norm_placement=placement, norm_epsilon=0.01)
@@ -207,8 +207,8 @@ def test_buckets_of_relative_positions(offset: int, bidirectional: bool, bucket:
 def test_buckets_of_odd_sizes_are_in_the_table(buckets: int, distance: int) -> None:
     offsets = torch.arange(-50, 51)
     for bidirectional in (False, True):
-        found = relative_buckets(offsets, buckets, distance, bidirectional)
-        assert int(found.min()) >= 0 and int(found.max()) < buckets
+        result = relative_buckets(offsets, buckets, distance, bidirectional)
+        assert int(result.min()) >= 0 and int(result.max()) < buckets
 
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
@@ -227,14 +227,17 @@ def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
     embedding: Any = shaken(PositionedEmbedding(TokenEmbedding(V, D), settings))
     tokens_NT, segments_NT = ids(N, T), torch.randint(3, (N, T))
     table_LD, norm = embedding.positions.weight, embedding.norm
-    for given in (segments_NT, None):
-        kind = torch.zeros(N, T, dtype=torch.long) if given is None else given
+    for segments in (segments_NT, None):
+        kind = torch.zeros(N, T, dtype=torch.long) if segments is None else segments
         total = embedding.tokens.weight[tokens_NT] + table_LD[:T] + embedding.segments.weight[kind]
-        close(embedding(tokens_NT, padded_layout(T), given), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
-    plain = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
-    close(plain(tokens_NT, padded_layout(T, start=4)), plain.tokens.weight[tokens_NT] * math.sqrt(D))
+        close(embedding(tokens_NT, padded_layout(T), segments), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
+    without_positions = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
+    close(
+        without_positions(tokens_NT, padded_layout(T, start=4)),
+        without_positions.tokens.weight[tokens_NT] * math.sqrt(D),
+    )
     with pytest.raises(ValueError, match="num_segments"):
-        plain(tokens_NT, padded_layout(T), segments_NT)
+        without_positions(tokens_NT, padded_layout(T), segments_NT)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])

@@ -1,15 +1,17 @@
-# make demo   train a translator on the built-in grammar and look at it       make test   run the tests
-# make check  lint and types too          make test-all  the slow tests too     make bench  speed against peers
-# make bench-decoding, make bench-training   speed of one of the two alone, in more shapes
-# make bench-against BASELINE=FOLDER   training speed relative to another commit, checked out in FOLDER, in pairs
-# make bench-kernels   time of each stage of a decoding step in the native engine, next to the roofline of one core
-# make results NAME=sst2 DATA=folder   train on real data by the recipe, and write docs/results.md
-# make studies   run all studies, about two hours and a half, and write docs/studies.md; NAME="order mask" runs some
-# make sanitize  the core's C++ unit tests under sanitizers    make test-arm  the same tests for ARM, emulated
-# make format-native  clang-format of the C++ sources         make wheel  a manylinux wheel, tested in an empty environment
-# make questions run the snippets of docs/questions.md on the demo's model and write what they print
+# make demo            train a translator on the built-in grammar and inspect it
+# make test            run the fast tests; make test-all: also the slow ones; make check: fast tests, linter and type checker
+# make sanitize        run the C++ unit tests with sanitizers; make test-arm: for ARM, emulated
+# make format-native   run clang-format on the C++ sources
+# make wheel           build a manylinux wheel and test it in an empty environment
+# make bench           training and decoding speed compared with other toolkits
+# make bench-decoding, make bench-training   only one of the two, with more model shapes
+# make bench-against BASELINE=FOLDER   training speed relative to another commit, checked out in FOLDER
+# make bench-kernels   time of each stage of a decoding step in the native engine, compared with the roofline
+# make results NAME=sst2 DATA=FOLDER   train on real data by a recipe and write docs/results.md
+# make studies         run all studies (about two and a half hours) and write docs/studies.md; NAME="order mask" runs some
+# make questions       run the snippets of docs/questions.md on the demo's model and write their output
 PYTHON ?= python3
-# The C++ compiler is the first of these that is installed, unless CXX is given.
+# The C++ compiler: CXX if it is set, otherwise the first of these that is installed.
 ifeq ($(origin CXX),default)
 CXX := $(firstword $(foreach each,g++ c++ clang++,$(if $(shell command -v $(each) 2>/dev/null),$(each))) g++)
 endif
@@ -24,34 +26,35 @@ NATIVE_TESTS := $(wildcard tests/native/*.cpp tests/native/*.h benchmarks/native
 CORE := src/clearhead/runtime/_core.abi3.so
 DATA ?= data/multi30k
 BENCH_ARGS ?=
-# A process a core; the tests of a file share what they make. Tests that fork come after, in a process of their own: the
-# threads of a parallel run would leave locks behind in a fork.
+# One process per core; tests of a file run in one process because they share fixtures. Tests that fork run afterwards in a
+# separate process: the threads of a parallel run would leave locked mutexes in a fork.
 PARALLEL := -n auto --dist loadfile
 
-# The page is tested in a real browser. As root it is installed where it is missing; else those tests are skipped, and with
-# CI set they fail. axe-core, which looks for barriers, comes from npm: without npm or its network that test is skipped.
+# The page is tested in a real browser, which is installed if it is missing and the user is root. Without a browser, these
+# tests are skipped, or fail if CI is set. axe-core, the accessibility checker, is installed with npm; without npm or a network
+# connection, its test is skipped.
 browser:
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "Installing chromium and chromium-driver for the tests of the page."; \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium chromium-driver fonts-dejavu-core; } >/dev/null \
-		|| echo "apt-get could not install chromium and chromium-driver: the tests of the page have no browser."; \
-	else echo "No chromium with chromium-driver here, and no apt-get as root to install them: the tests of the page are skipped."; fi
+		|| echo "apt-get could not install chromium and chromium-driver; the tests of the page are skipped."; \
+	else echo "chromium and chromium-driver are not installed, and installing them requires apt-get and root; the tests of the page are skipped."; fi
 	@if [ -e node_modules/axe-core/axe.min.js ]; then :; \
-	elif ! command -v npm >/dev/null; then echo "No npm here: the test for barriers, which needs axe-core, is skipped."; \
+	elif ! command -v npm >/dev/null; then echo "npm is not installed; the accessibility test, which needs axe-core, is skipped."; \
 	elif npm install --silent --no-save --no-audit --no-fund axe-core@4.14.0; then rm -f node_modules/.unreachable; \
 	else mkdir -p node_modules; touch node_modules/.unreachable; \
-		echo "npm could not fetch axe-core: the test for barriers is skipped."; fi
+		echo "npm could not download axe-core; the accessibility test is skipped."; fi
 
-# The second compiler that the core is tested with. As root it is installed where it is missing; else those slow tests are
-# skipped, and with CI set they fail.
+# The second compiler for tests of the core, which is installed if it is missing and the user is root. Without it, these slow
+# tests are skipped, or fail if CI is set.
 clang:
 	@if command -v clang++ >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "Installing clang for the tests of the core's build."; \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends clang; } >/dev/null \
-		|| echo "apt-get could not install clang: the core is tested with $(CXX) alone."; \
-	else echo "No clang++ here, and no apt-get as root to install it: the core is tested with $(CXX) alone."; fi
+		|| echo "apt-get could not install clang; the core is tested only with $(CXX)."; \
+	else echo "clang++ is not installed, and installing it requires apt-get and root; the core is tested only with $(CXX)."; fi
 
 .PHONY: demo test test-all check browser clang install sanitize test-arm format-native wheel bench bench-decoding bench-training bench-against bench-kernels results studies questions clean
 
@@ -76,28 +79,28 @@ check: install browser
 
 install: $(INSTALLED) $(CORE)
 
-# Only what changed is compiled again. With a compiler, an error in the sources ends make; without one, clearhead works with
-# torch, unless CI is set.
+# Only changed sources are recompiled. An error in the sources stops make; without a compiler, clearhead uses torch, unless CI
+# is set.
 $(CORE): $(NATIVE_SOURCES) setup.py | $(INSTALLED)
 	@if $(CXX) --version >/dev/null 2>&1 || [ -n "$$CI" ]; then \
 		CXX="$(CXX)" CLEARHEAD_REQUIRE_CORE=1 CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet build_ext --inplace; \
-	else echo "No C++ compiler ($(CXX)) here: clearhead is installed without its C++ core and computes with torch."; fi
+	else echo "No C++ compiler ($(CXX)) found; clearhead is installed without its C++ core and uses torch."; fi
 
 sanitize: $(INSTALLED)
 	@CXX="$(CXX)" CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet native_tests --sanitize
 
-# The core's C++ unit tests for ARM: cross compiler and emulator are Debian packages, installed as root where missing.
+# C++ unit tests of the core for ARM; cross compiler and emulator are Debian packages, installed if missing and the user is root.
 test-arm: $(INSTALLED)
 	@if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "Installing g++-aarch64-linux-gnu and qemu-user."; \
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends \
 			g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user; } >/dev/null; \
-	else echo "make test-arm needs g++-aarch64-linux-gnu and qemu-user, and apt-get as root to install them."; exit 1; fi
+	else echo "make test-arm requires g++-aarch64-linux-gnu and qemu-user; installing them requires apt-get and root."; exit 1; fi
 	@CLEARHEAD_WERROR=1 $(BIN)/python setup.py --quiet native_tests --cxx=aarch64-linux-gnu-g++ \
 		--runner="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 
-# Built from the sdist, so that nothing from earlier builds gets into the wheel.
+# Built from the sdist, so that the wheel contains no files of earlier builds.
 wheel: $(INSTALLED)
 	@rm -rf build/wheel dist && mkdir -p build/wheel
 	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('build/wheel')" >/dev/null
@@ -116,7 +119,7 @@ format-native: $(INSTALLED)
 	@$(BIN)/clang-format -i $(NATIVE_SOURCES) $(NATIVE_TESTS)
 
 $(INSTALLED): requirements.lock pyproject.toml
-	@echo "Setting up $(VENV): a few minutes the first time (torch is large)."
+	@echo "Setting up $(VENV); this takes a few minutes the first time (torch is large)."
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'clearhead needs Python 3.11 or newer; set PYTHON=')"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
@@ -149,7 +152,7 @@ bench-kernels: install
 	@$(BIN)/python -m benchmarks.kernels $(BENCH_ARGS)
 
 $(BENCH_INSTALLED): benchmarks/requirements.txt benchmarks/requirements-no-deps.txt
-	@echo "Setting up $(BENCH) with clearhead's peers: a few minutes the first time."
+	@echo "Setting up $(BENCH) with the other toolkits; this takes a few minutes the first time."
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements-no-deps.txt

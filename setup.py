@@ -1,13 +1,13 @@
 """Build of the C++ core and of its unit tests; all metadata is in pyproject.toml.
 
-    python setup.py build_ext --inplace              the extension clearhead.runtime._core, beside its package
-    python setup.py native_tests --sanitize          C++ unit tests under the address and undefined-behavior sanitizers
-    python setup.py native_tests --cxx=... --runner=...   built by a cross compiler, run by an emulator
-    python setup.py native_benchmark                 build/native/benchmark/kernels, run by benchmarks/kernels.py
+    python setup.py build_ext --inplace              build the extension clearhead.runtime._core in its package folder
+    python setup.py native_tests --sanitize          run the C++ unit tests with sanitizers (address, undefined)
+    python setup.py native_tests --cxx=... --runner=...   build them with a cross compiler, run them in an emulator
+    python setup.py native_benchmark                 build build/native/benchmark/kernels for benchmarks/kernels.py
 
-kernels.cpp is compiled once per instruction set, everything else once, for the oldest CPU of the architecture.
+kernels.cpp is compiled once per instruction set, other files once for the baseline CPU of the architecture.
 Environment: CXX, CXXFLAGS, LDFLAGS; CLEARHEAD_REQUIRE_CORE=1 or CI: a failing build is an error (otherwise clearhead is
-installed without the core and computes with torch); CLEARHEAD_WERROR=1: warnings are errors.
+installed without the core and uses torch); CLEARHEAD_WERROR=1: warnings are errors.
 """
 
 import os
@@ -39,7 +39,7 @@ ISA_FLAGS = {
     "avx2": ["-mavx2", "-mfma"],
     "generic": [],
 }
-# Results must not depend on the compiler: no fast-math, and multiply-adds are fused only where the source says so.
+# Results must not depend on the compiler: no fast-math, and multiply-adds are fused only where the source requests it.
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-fno-fast-math", "-fno-math-errno"]
 FLAGS += ["-ffp-contract=off"]
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
@@ -50,12 +50,12 @@ PYTHON_FLAGS = ["-DPy_LIMITED_API=0x030B0000", f"-I{sysconfig.get_path('include'
 
 def default_compiler() -> str:
     """Return the first of Python's own compiler, c++, g++ and clang++ that is installed; c++ if none is."""
-    known = [sysconfig.get_config_var("CXX") or "c++", "c++", "g++", "clang++"]
-    return next((command for command in known if shutil.which(shlex.split(command)[0])), "c++")
+    candidates = [sysconfig.get_config_var("CXX") or "c++", "c++", "g++", "clang++"]
+    return next((command for command in candidates if shutil.which(shlex.split(command)[0])), "c++")
 
 
 class Compiler:
-    """A C++ compiler and a folder of objects, which are reused while source, headers and command are the same."""
+    """C++ compiler with a folder of objects, which are reused while source, headers and command are unchanged."""
 
     def __init__(self, folder: Path, command: str = "", flags: list[str] | None = None) -> None:
         self.command = shlex.split(command or os.environ.get("CXX") or default_compiler())
@@ -68,7 +68,7 @@ class Compiler:
         self.kernel_flags = [] if "__clang__" in macros else ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 
     def _run(self, *arguments: str) -> str:
-        """Return the compiler's standard output. Raises CompileError with what it wrote to standard error."""
+        """Return the compiler's standard output; raise CompileError with its standard error if it fails."""
         try:
             done = subprocess.run([*self.command, *arguments], capture_output=True, text=True, check=False)
         except OSError as error:
@@ -78,7 +78,7 @@ class Compiler:
         return done.stdout
 
     def _compile(self, source: Path, name: str, flags: list[str]) -> Path:
-        """Return the object of a source, compiled unless it is up to date."""
+        """Return the object of a source, recompiling it if it is outdated."""
         target = self.folder / f"{name}.o"
         arguments = [*self.flags, f"-I{NATIVE}", *flags, "-c", str(source), "-o", str(target)]
         command = shlex.join([*self.command, *arguments])
@@ -93,7 +93,7 @@ class Compiler:
         return target
 
     def compile_all(self, sources: list[Path], flags: list[str], more_kernels: Sequence[Path] = ()) -> list[Path]:
-        """Return the objects of the kernels for each instruction set, and of the given sources."""
+        """Return the objects of the kernels for each instruction set, and of the other sources."""
         self.folder.mkdir(parents=True, exist_ok=True)
         jobs = [
             (kernels, f"{kernels.stem}.{isa}", [f"-DKERNELS_NAMESPACE={isa}", *ISA_FLAGS[isa], *self.kernel_flags])
@@ -105,9 +105,9 @@ class Compiler:
             return list(pool.map(lambda job: self._compile(*job), jobs))
 
     def link(self, objects: list[Path], target: Path, flags: list[str]) -> None:
-        """Link objects to an executable or, with the flags for it, to a shared library."""
+        """Link objects to an executable or, with the corresponding flags, to a shared library."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A new file, not the old one rewritten: a process may have the old one loaded.
+        # Replace the file instead of rewriting it: a process may have loaded the old one.
         target.unlink(missing_ok=True)
         libraries = shlex.split(os.environ.get("LDFLAGS", ""))
         self._run(*self.flags, *map(str, objects), "-o", str(target), *flags, *libraries)
@@ -119,7 +119,7 @@ def portable_sources() -> list[Path]:
 
 
 class BuildCore(build_ext):
-    """Build the extension, or explain in one sentence why clearhead is installed without it."""
+    """Build the extension, or print why clearhead is installed without it."""
 
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
@@ -135,16 +135,16 @@ class BuildCore(build_ext):
             if REQUIRED:
                 raise
             reason = str(error).splitlines()[0]
-            print(f"clearhead is installed without its C++ core ({reason}) and computes with torch.", file=sys.stderr)
+            print(f"clearhead is installed without its C++ core ({reason}) and uses torch.", file=sys.stderr)
 
     def copy_extensions_to_source(self) -> None:
-        """Copy the extension beside its package; without a new one, the old one is removed."""
+        """Copy the new extension to its package folder, and remove the old one in any case."""
         (NATIVE.parent / Path(self.get_ext_filename(CORE.name)).name).unlink(missing_ok=True)
         super().copy_extensions_to_source()
 
 
 class NamedWheel(bdist_wheel):
-    """Wheel named after its content: cp311-abi3 with the core, py3-none-any without."""
+    """Wheel with a name that depends on its content: cp311-abi3 with the core, py3-none-any without."""
 
     def finalize_options(self) -> None:
         self.py_limited_api = "cp311"

@@ -1,1 +1,1 @@
-"""Side-by-side runs of clearhead and other toolkits; `make bench DATA=<folder>` runs them all."""
+"""Benchmarks of clearhead against other toolkits, and the programs that write measured results into docs/."""

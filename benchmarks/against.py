@@ -1,12 +1,12 @@
 """Training speed of this checkout relative to another one, in alternating pairs: `make bench-against BASELINE=FOLDER`.
 
 FOLDER is a worktree of the older commit (`git worktree add FOLDER COMMIT`). Each side runs its own source and its own
-`contestants/clearhead.py`, on the same batches. Both sides are started, warmed up and then timed in turns; which one is
-first changes from pair to pair, and both are restarted several times. The result for each shape is the geometric mean
-of the ratios new / old with its 95 % confidence interval.
+`contestants/clearhead.py`, on the same batches. Both sides are started, warmed up and then timed alternately; the order
+changes from pair to pair, and both are restarted several times. The result for each shape is the geometric mean of the
+ratios new / old with its 95 % confidence interval.
 
-`--tasks` measures `clearhead train` of other tasks in the same way, one run of each side per pair; their speed is
-that of updates, which have the same batches on both sides, by the clock of metrics.jsonl.
+`--tasks` measures `clearhead train` for other tasks in the same way, one run of each side per pair; their speed is in
+updates per second according to metrics.jsonl, with the same batches on both sides.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from typing import Any
 
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
-from benchmarks.group import ROOT, Group
-from benchmarks.protocol import Setting
-from benchmarks.record import Record, parser_of, say
-from benchmarks.report import QUICK_NOTE, aligned, host_line
-from benchmarks.train import SHAPES, Plan, Race, prepare, sgemm_peak
+from benchmarks.harness.processes import ROOT, Processes
+from benchmarks.harness.protocol import Setting
+from benchmarks.harness.record import Record, create_parser, log
+from benchmarks.report import QUICK_NOTE, machine_line, markdown_table
+from benchmarks.train import SHAPES, Plan, Workload, measure_sgemm_peak, prepare
 
 TASKS = ("classify", "tag", "mlm", "denoise")
 
@@ -40,17 +40,17 @@ class PairPlan:
 
     launches: int = 3
     pairs: int = 4
-    """per launch"""
+    """Per launch."""
     steps: int = 60
-    """updates of each run of a task"""
+    """Updates per run of a task."""
     warmup: int = 10
-    """of these, before the clock starts"""
+    """Updates of these before timing starts."""
 
 
 QUICK = PairPlan(launches=1, pairs=2, steps=8, warmup=2)
 
 
-def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+def confidence_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     """Return the geometric mean of ratios and its 95 % confidence interval (Student's t of their logarithms)."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
@@ -61,7 +61,7 @@ def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def alternate(count: int, new: Callable[[], float], old: Callable[[], float]) -> list[tuple[float, float]]:
-    """Return `count` pairs of measurements (new, old); the side that is measured first changes from pair to pair."""
+    """Return `count` pairs of measurements (new, old); the side measured first alternates."""
     pairs = []
     for number in range(count):
         if number % 2:
@@ -70,32 +70,33 @@ def alternate(count: int, new: Callable[[], float], old: Callable[[], float]) ->
         else:
             new_speed = new()
             pairs.append((new_speed, old()))
-        say("new {:,.4g}, old {:,.4g} per second".format(*pairs[-1]))
+        log("new {:,.4g}, old {:,.4g} per second".format(*pairs[-1]))
     return pairs
 
 
-def measure_shape(race: Race, baseline: Path, cores: int, plan: PairPlan) -> list[tuple[float, float]]:
+def measure_shape(workload: Workload, baseline: Path, cores: int, plan: PairPlan) -> list[tuple[float, float]]:
     """Return target tokens per second of this checkout and of the baseline, in pairs."""
     pairs = []
     for launch in range(plan.launches):
         with ExitStack() as stack:
             groups = [
-                stack.enter_context(Group("clearhead", Setting(threads=cores), root=root)) for root in (ROOT, baseline)
+                stack.enter_context(Processes("clearhead", Setting(threads=cores), root=root))
+                for root in (ROOT, baseline)
             ]
             tokens = 0
             for group in groups:
-                group.start(race.task, race.data)
-                group.ask("prepare", first=0, steps=race.warmup)
+                group.start(workload.task, workload.data)
+                group.ask("prepare", first=0, steps=workload.warmup)
                 group.ask("train")
-                tokens = group.ask("prepare", first=race.warmup, steps=race.steps)[0]["tokens"]
-                group.ask("train")  # the batches that are timed: kernels for their shapes are compiled here
+                tokens = group.ask("prepare", first=workload.warmup, steps=workload.steps)[0]["tokens"]
+                group.ask("train")  # the timed batches: kernels for their shapes are compiled here
 
-            def speed(group: Group, tokens: int = tokens) -> float:
+            def speed(group: Processes, tokens: int = tokens) -> float:
                 return tokens / group.timed("train")[0]
 
             new, old = groups
             pairs += alternate(plan.pairs, lambda new=new: speed(new), lambda old=old: speed(old))  # type: ignore[misc]
-        say(f"{race.shape}: launch {launch + 1} of {plan.launches}: {describe(pairs)}")
+        log(f"{workload.shape}: launch {launch + 1} of {plan.launches}: {describe(pairs)}")
     return pairs
 
 
@@ -118,13 +119,13 @@ def measure_task(task: str, files: Path, baseline: Path, cores: int, plan: PairP
             return float((last["step"] - first["step"]) / (last["seconds"] - first["seconds"]))
 
         pairs = alternate(plan.launches * plan.pairs, lambda: speed(ROOT), lambda: speed(baseline))
-    say(f"{task}: {describe(pairs)}")
+    log(f"{task}: {describe(pairs)}")
     return pairs
 
 
 def describe(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return the mean ratio of pairs and its interval as text."""
-    mean, low, high = interval([new / old for new, old in pairs])
+    """Return the mean ratio of pairs and its confidence interval as text."""
+    mean, low, high = confidence_interval([new / old for new, old in pairs])
     return f"{mean:.3f} ({low:.3f} to {high:.3f}) times the baseline"
 
 
@@ -134,20 +135,20 @@ def render(record: dict[str, Any]) -> str:
     rows = []
     for name, pairs in record["pairs"].items():
         new, old = (statistics.median(speeds) for speeds in zip(*pairs, strict=True))
-        mean, low, high = interval([new / old for new, old in pairs])
+        mean, low, high = confidence_interval([new / old for new, old in pairs])
         unit = "target tokens" if name in SHAPES else "updates"
         rows.append(
             [name, unit, f"{new:,.4g}", f"{old:,.4g}", str(len(pairs)), f"{mean:.3f}", f"{low:.3f}..{high:.3f}"]
         )
     notes = [QUICK_NOTE] * record["is_quick"]
-    heading = "\n".join([f"{host_line(record)}; new {record['commits'][0]}, old {record['commits'][1]}", *notes])
-    return f"{heading}\n\n{aligned(head, rows)}"
+    heading = "\n".join([f"{machine_line(record)}; new {record['commits'][0]}, old {record['commits'][1]}", *notes])
+    return f"{heading}\n\n{markdown_table(head, rows)}"
 
 
 def commit(root: Path) -> str:
     """Return the abbreviated commit of a checkout."""
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
-    return found.stdout.strip() or "unknown"
+    revision = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    return revision.stdout.strip() or "unknown"
 
 
 def task_file(text: str) -> tuple[str, Path]:
@@ -159,7 +160,7 @@ def task_file(text: str) -> tuple[str, Path]:
 
 
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
-    parser = parser_of("against", __doc__.splitlines()[0], out="against")
+    parser = create_parser("against", __doc__.splitlines()[0], out="against")
     parser.add_argument("--baseline", type=Path, required=True, help="worktree of the older commit")
     parser.add_argument("--shapes", nargs="*", default=SHAPES, choices=SHAPES, metavar="PRESET", help=", ".join(SHAPES))
     parser.add_argument("--tasks", nargs="*", default=[], type=task_file, metavar="TASK=FILE", help=", ".join(TASKS))
@@ -172,10 +173,10 @@ def main(arguments: Iterable[str]) -> None:
     plan = dataclasses.replace(plan, launches=options.rounds or plan.launches)
     options.precision, baseline = "float32", options.baseline.resolve()
     record = Record("against", options, plan)
-    races = prepare(options, Plan(), sgemm_peak(options.cores)) if options.shapes else []
-    pairs = {race.shape: measure_shape(race, baseline, options.cores, plan) for race in races}
+    workloads = prepare(options, Plan(), measure_sgemm_peak(options.cores)) if options.shapes else []
+    pairs = {each.shape: measure_shape(each, baseline, options.cores, plan) for each in workloads}
     pairs |= {name: measure_task(name, path, baseline, options.cores, plan) for name, path in options.tasks}
-    print(render(record.keep(pairs=pairs, commits=[commit(ROOT), commit(baseline)])))
+    print(render(record.save(pairs=pairs, commits=[commit(ROOT), commit(baseline)])))
 
 
 if __name__ == "__main__":

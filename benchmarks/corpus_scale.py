@@ -1,11 +1,11 @@
-"""A large corpus from text to the first updates: pairs a second of each stage, and the peak of resident memory.
+"""Speed and peak memory of training on a large corpus, from text to the first updates.
 
     PYTHONPATH=src python -m benchmarks.corpus_scale --pairs 10000000 --folder path/with/10/GB
 
-Writes that many different pairs (two sentences of the built-in grammar each), and trains the preset tiny on them for a
-few updates, in processes of their own. Then once more, when the ids are there already. A peak is what the system counts
-for a process, mapped files included. The peak of all processes together is looked at twice a second: the pages that
-each has alone, and what it shares with others (libraries, mapped ids) once, of the process that shares most.
+Writes distinct pairs (two sentences of the built-in grammar each) and trains the preset tiny on them for a few
+updates, in separate processes, and then once more with cached ids. The peak of a process is its resident memory,
+including mapped files. The peak of all processes is sampled twice per second: the private pages of each process, and
+the shared pages (libraries, mapped ids) once, taken from the process that shares most.
 """
 
 import argparse
@@ -20,33 +20,33 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 
-BASE = 20_000  # sentences of the grammar, of which each pair joins two
+BASE = 20_000  # sentences of the grammar; each pair consists of two
 PRIME = 7919
 
 
 def write_pairs(path: Path, count: int) -> None:
-    """A TSV of different pairs."""
+    """Write a TSV file of distinct pairs."""
     from clearhead.grammar import generate
 
     assert count < BASE * BASE
     examples = [(example.source, example.target) for example in generate(min(BASE, count), seed=1)]
     with path.open("w", encoding="utf-8") as file:
-        for first, second in _joined(len(examples), count):
+        for first, second in _pair_indices(len(examples), count):
             (source, target), (more, translated) = examples[first], examples[second]
             file.write(f"{source} {more}\t{target} {translated}\n")
 
 
-def _joined(base: int, count: int) -> Iterator[tuple[int, int]]:
-    """Which two sentences each pair joins; never the same two."""
+def _pair_indices(base: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the indices of the two sentences of each pair; all pairs are distinct."""
     for number in range(count):
-        turn, first = divmod(number, base)
-        yield first, (first * PRIME + turn) % base
+        offset, first = divmod(number, base)
+        yield first, (first * PRIME + offset) % base
 
 
-class Clock:
-    """A watcher that notes when each stage began and ended, and the peak of memory by then."""
+class StageRecorder:
+    """Training callback that records start, end and peak memory of each stage."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -71,30 +71,30 @@ class Clock:
 
 
 def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
-    """Trains on the pairs, and prints what it took as JSON."""
+    """Train on the pairs and print times and memory as JSON."""
     from clearhead.training.run import TrainRequest
     from clearhead.training.run import train as run
 
-    clock = Clock()
+    recorder = StageRecorder()
     settings = {
         "training": {"steps": steps, "validate_lines": 20, "validate_every": steps},
         "data": {"deduplicate": True, "bpe_dropout": bpe_dropout, "validation_max": 500},
     }
-    run(TrainRequest([path], out, preset="tiny", settings=settings, overwrite=True), clock)
-    usage = {name: resource.getrusage(who).ru_maxrss / 1024
-             for name, who in (("this", resource.RUSAGE_SELF), ("workers", resource.RUSAGE_CHILDREN))}  # fmt: skip
-    print(json.dumps({"seconds": time.monotonic() - clock.began, "stages": clock.stages, **usage}))
+    run(TrainRequest([path], out, preset="tiny", settings=settings, overwrite=True), recorder)
+    usage = {name: resource.getrusage(scope).ru_maxrss / 1024
+             for name, scope in (("main", resource.RUSAGE_SELF), ("worker", resource.RUSAGE_CHILDREN))}  # fmt: skip
+    print(json.dumps({"seconds": time.monotonic() - recorder.began, "stages": recorder.stages, **usage}))
 
 
-class Together:
-    """Looks, twice a second, at the resident memory of a process and of all that it started; Linux only."""
+class MemoryMonitor:
+    """Peak of the resident memory of a process and its descendants, sampled twice per second; Linux only."""
 
     def __init__(self, first: int) -> None:
         self.first, self.peak = first, 0.0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._sample)
 
-    def __enter__(self) -> "Together":
+    def __enter__(self) -> "MemoryMonitor":
         self._thread.start()
         return self
 
@@ -102,25 +102,24 @@ class Together:
         self._ended.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._ended.wait(0.5):
-            found = [_resident(process) for process in _family(self.first)]
-            alone, shared = sum(own for own, _ in found), max(common for _, common in found)
-            self.peak = max(self.peak, alone + shared)
+            sizes = [_memory_of(process) for process in _with_descendants(self.first)]
+            self.peak = max(self.peak, sum(private for private, _ in sizes) + max(shared for _, shared in sizes))
 
 
-def _family(first: int) -> list[int]:
-    """A process and all that descend from it."""
-    found = [first]
-    for process in found:
+def _with_descendants(first: int) -> list[int]:
+    """Return the ids of a process and all its descendants."""
+    processes = [first]
+    for process in processes:
         with suppress(OSError):
             for file in Path(f"/proc/{process}/task").glob("*/children"):
-                found += map(int, file.read_text().split())
-    return found
+                processes += map(int, file.read_text().split())
+    return processes
 
 
-def _resident(process: int) -> tuple[float, float]:
-    """MiB of memory that it has alone, and that it shares; none of a process that has ended."""
+def _memory_of(process: int) -> tuple[float, float]:
+    """Return private and shared resident memory in MiB; zeros for a process that has ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
         sizes = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -130,58 +129,58 @@ def _resident(process: int) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def watched(command: list[str], environment: dict[str, str]) -> dict[str, object]:
-    """Runs it, and gives what it says and the peak of all its processes together."""
+def run_monitored(command: list[str], environment: dict[str, str]) -> dict[str, object]:
+    """Run a command and return its JSON output with the peak memory of all its processes."""
     with (
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
-        Together(process.pid) as together,
+        MemoryMonitor(process.pid) as monitor,
     ):
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode:
         raise SystemExit(process.returncode)
-    return {**json.loads(said), "together": together.peak}
+    return {**json.loads(output), "all": monitor.peak}
 
 
-def report(name: str, found: dict[str, object], pairs: int) -> str:
-    """A few lines for people."""
-    lines = [f"{name}: {found['seconds']:.0f} s for {pairs:,} pairs"]
-    stages = found["stages"]
+def report(name: str, measured: dict[str, object], pairs: int) -> str:
+    """Return the measurements of a run as text."""
+    lines = [f"{name}: {measured['seconds']:.0f} s for {pairs:,} pairs"]
+    stages = measured["stages"]
     assert isinstance(stages, dict)
     for what, (began, ended, done, peak) in stages.items():
-        speed = f"{done / max(1e-9, ended - began):12,.0f} a second" if "pairs" in what else ""
+        speed = f"{done / max(1e-9, ended - began):12,.0f} per second" if "pairs" in what else ""
         lines.append(f"  {what:28} from {began:6.1f} s to {ended:6.1f} s {speed}  peak so far {peak:7,.0f} MiB")
     lines.append(
-        f"  peak of the training process {found['this']:,.0f} MiB, of the largest worker {found['workers']:,.0f} MiB, "
-        f"of all together {found['together']:,.0f} MiB"
+        f"  peak of the training process {measured['main']:,.0f} MiB, of the largest worker "
+        f"{measured['worker']:,.0f} MiB, of all processes {measured['all']:,.0f} MiB"
     )
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Runs each part in a process of its own, so that none counts for another."""
+    """Run each part in a separate process, so that its memory is measured separately."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--bpe-dropout", type=float, default=0.0)
     parser.add_argument("--part", choices=("write", "train"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     require_core()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    path, out = given.folder / f"pairs-{given.pairs}.tsv", given.folder / "model"
-    if given.part == "write":
-        return write_pairs(path, given.pairs)
-    if given.part == "train":
-        return train(path, out, given.steps, given.bpe_dropout)
-    environment = os.environ | {"XDG_CACHE_HOME": str(given.folder / "cache")}
+    options.folder.mkdir(parents=True, exist_ok=True)
+    path, out = options.folder / f"pairs-{options.pairs}.tsv", options.folder / "model"
+    if options.part == "write":
+        return write_pairs(path, options.pairs)
+    if options.part == "train":
+        return train(path, out, options.steps, options.bpe_dropout)
+    environment = os.environ | {"XDG_CACHE_HOME": str(options.folder / "cache")}
     command = [sys.executable, "-m", "benchmarks.corpus_scale", *sys.argv[1:], "--part"]
     if not path.exists():
         subprocess.run([*command, "write"], check=True)
     print(f"{path}: {path.stat().st_size / 2**20:,.0f} MiB")
     for name in ("first", "again"):
-        print(report(name, watched([*command, "train"], environment), given.pairs), flush=True)
-    kept = sum(file.stat().st_size for file in (given.folder / "cache").rglob("*") if file.is_file())
-    print(f"kept on disk: {kept / 2**20:,.0f} MiB")
+        print(report(name, run_monitored([*command, "train"], environment), options.pairs), flush=True)
+    cached = sum(file.stat().st_size for file in (options.folder / "cache").rglob("*") if file.is_file())
+    print(f"cache on disk: {cached / 2**20:,.0f} MiB")
     return None
 
 

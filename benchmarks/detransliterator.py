@@ -1,6 +1,7 @@
-"""`python -m benchmarks.detransliterator FOLDER`: model 001.35 of that package (fairseq) on the text in the package.
+"""Scores of model 001.35 of the package detransliterator (fairseq): `python -m benchmarks.detransliterator FOLDER`.
 
-FOLDER is the unpacked wheel of detransliterator 0.0.2. Beam 5 and the other settings come from the checkpoint.
+FOLDER is the unpacked wheel of detransliterator 0.0.2, which includes the test text. The decoding settings, such as
+beam size 5, are those of the checkpoint.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import clearhead
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from clearhead.data.readers.pairs import Pair
 from clearhead.evaluation.metrics import bleu, chrf
 from clearhead.interop.importer import ImportSource, import_checkpoint
@@ -22,43 +23,46 @@ SIDES = ("bam-g-tonal", "nqo")
 
 
 def main() -> None:
-    """Imports, writes every line, and prints the scores."""
+    """Import the model, transliterate every line and print the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="the unpacked wheel")
-    parser.add_argument("--lines", type=int, help="only the first ones; all if left out")
+    parser.add_argument("--lines", type=int, help="number of lines (default: all)")
     parser.add_argument("--engine", default="torch")
     arguments = parser.parse_args()
     require_core()
     assets = arguments.folder / "detransliterator" / "assets"
-    found = read_pairs(assets)[: arguments.lines]
+    pairs = read_pairs(assets)[: arguments.lines]
     with TemporaryDirectory() as folder:
         import_checkpoint(ImportSource(assets / MODEL), Path(folder) / "nko")
         model = clearhead.load(Path(folder) / "nko")
         began = time.perf_counter()
-        texts = [one.text for one in model.translate_many([pair.source for pair in found], engine=arguments.engine)]
+        outputs = model.translate_many([pair.source for pair in pairs], engine=arguments.engine)
+        texts = [output.text for output in outputs]
         print(f"{arguments.engine}, beam {model.config.decoding.beam_size}, {time.perf_counter() - began:.0f} s")
-    print("\n".join(scores(texts, found)))
+    print("\n".join(scores(texts, pairs)))
 
 
 def read_pairs(assets: Path) -> list[Pair]:
-    """The lines that both sides have, the Latin ones lower-cased as the package does and without the quotes of CSV."""
+    """Return the pairs of non-empty lines; Latin lines are lower-cased as in the package, without CSV quotes."""
     sides = [(assets / f"{TEXT}.{side}").read_text(encoding="utf-8").split("\n") for side in SIDES]
     clean = [(latin.strip().strip('"').strip().lower(), nko.strip()) for latin, nko in zip(*sides, strict=True)]
     return [Pair(latin, nko, line) for line, (latin, nko) in enumerate(clean, 1) if latin and nko]
 
 
-def letters(text: str) -> str:
-    """A line without what its numbering and punctuation differ in: the references number verses with Latin digits."""
+def letters_of(text: str) -> str:
+    """Return only the letters and marks of a line, since the references number verses with Latin digits."""
     return "".join(char for char in text if unicodedata.category(char)[0] in "LM")
 
 
 def scores(texts: Sequence[str], pairs: Sequence[Pair]) -> list[str]:
-    """Whole lines, lines with all letters right, and scores with signatures."""
+    """Return exact matches, lines with all letters correct, and scores with signatures."""
     references = [pair.target for pair in pairs]
-    whole = sum(text == reference for text, reference in zip(texts, references, strict=True))
-    right = sum(letters(text) == letters(reference) for text, reference in zip(texts, references, strict=True))
+    exact = sum(text == reference for text, reference in zip(texts, references, strict=True))
+    same_letters = sum(
+        letters_of(text) == letters_of(reference) for text, reference in zip(texts, references, strict=True)
+    )
     shares = [f"{name} {count:,} of {len(pairs):,} ({100 * count / len(pairs):.2f} %)"
-              for name, count in (("exact match", whole), ("all letters right", right))]  # fmt: skip
+              for name, count in (("exact match", exact), ("all letters correct", same_letters))]  # fmt: skip
     return [*shares, str(bleu(texts, references)), str(chrf(texts, references))]
 
 

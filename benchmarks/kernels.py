@@ -1,15 +1,15 @@
 """Time of each stage of a decoding step in the native engine, next to the limits of one core (the roofline).
 
-    python -m benchmarks.kernels                             the tables, in about a minute; `make bench-kernels`
-    python -m benchmarks.kernels --write docs/runtime.md     and renew the table of that page
+    python -m benchmarks.kernels                             prints the tables, in about a minute; `make bench-kernels`
+    python -m benchmarks.kernels --write docs/runtime.md     also updates the table of that page
 
-CLEARHEAD_ISA forces an instruction set. The program in benchmarks/native measures; this module builds it, runs it and
-renders what it prints.
+CLEARHEAD_ISA forces an instruction set. The C++ program in benchmarks/native measures; this module builds and runs it
+and renders its output.
 
 A matrix product takes at least the time of its multiply-adds at the measured peak, and at least the time to read its
 weights at the measured bandwidth. The larger of both, divided by the measured time, is its share of the roofline. The
-bandwidth is that of reading a buffer as large as all weights of the step again and again, so it is that of the cache
-that holds them, or of memory.
+bandwidth is measured by repeatedly reading a buffer as large as all weights of the step, so it is that of the cache
+that contains them, or of memory.
 """
 
 import argparse
@@ -28,9 +28,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.core import require_core
-from benchmarks.report import QUICK_NOTE
-from benchmarks.sections import put
+from benchmarks.harness.record import require_core
+from benchmarks.report import QUICK_NOTE, replace_section
 from clearhead.config import ModelConfig
 from clearhead.files import write_atomically
 from clearhead.model.parameters import named_weights
@@ -42,13 +41,13 @@ PROGRAM = ROOT / "build" / "native" / "benchmark" / "kernels"
 SECTION, COMMAND = "stages", 'make bench-kernels BENCH_ARGS="--write docs/runtime.md"'
 SECONDS = 2.5  # for each of the 18 combinations of shape, type and rows
 TYPES = ("float32", "int8")
-ROWS = (1, 4, 24)  # the last: what a thread decodes together, kRows in native/search.cpp
+ROWS = (1, 4, 24)  # the last is the batch of one thread, kRows in native/search.cpp
 SETTING = "1 row: one sentence, beam 1; 4 rows: one sentence, beam 4; 24 rows: 6 sentences, beam 4"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder."""
+    """Shape of a decoder."""
 
     name: str
     width: int
@@ -75,7 +74,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage in all layers; multiply-adds and bytes of weights are those of its matrix products."""
+    """Stage of a decoding step, summed over layers; multiply-adds and weight bytes are those of its matrix products."""
 
     name: str
     seconds: float
@@ -85,7 +84,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Run:
-    """One shape with one type and one number of rows; `whole` is the time of a step without timers in it."""
+    """Measurement of one shape, type and number of rows; `whole` is the time of a step without timers."""
 
     shape: str
     type: str
@@ -97,11 +96,11 @@ class Run:
 
     @property
     def rest(self) -> float:
-        """Seconds of the whole step that no stage explains."""
+        """Return the seconds of the whole step that are not part of any stage."""
         return self.whole - sum(stage.seconds for stage in self.stages)
 
     def bounds(self, stage: Stage, peak: float) -> tuple[float, float]:
-        """Return the least seconds for the multiply-adds of a stage, and for reading its weights."""
+        """Return the minimum seconds for the multiply-adds of a stage, and for reading its weights."""
         return stage.multiply_adds / peak, stage.bytes / self.bandwidth
 
     def roofline_share(self, stage: Stage, peak: float) -> float | None:
@@ -111,7 +110,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Limits of the core, in multiply-adds and bytes per second, and all runs."""
 
     isa: str
@@ -122,7 +121,7 @@ class Measured:
     runs: list[Run]
 
     def runs_of(self, shape: str, kind: str) -> list[Run]:
-        """Return the runs of a shape and type, by the number of rows."""
+        """Return the runs of a shape and type, ordered by the number of rows."""
         return [run for run in self.runs if (run.shape, run.type) == (shape, kind)]
 
 
@@ -130,35 +129,35 @@ def build() -> None:
     """Compile the program. Raises SystemExit with the compiler's message if that fails."""
     command = [sys.executable, "setup.py", "--quiet", "native_benchmark"]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:
-        raise SystemExit("the benchmark of the kernels could not be built")
+        raise SystemExit("building the benchmark of the kernels failed; see the compiler's message above")
 
 
-def measure(shapes: Iterable[Shape], seconds: float) -> Measured:
+def measure(shapes: Iterable[Shape], seconds: float) -> Measurements:
     """Run the program. Raises SystemExit with its message if it fails."""
     done = subprocess.run(
         [str(PROGRAM), str(seconds), *map(str, shapes)], capture_output=True, text=True, check=False
     )  # fmt: skip
     if done.returncode:
-        raise SystemExit(done.stderr.strip() or f"{PROGRAM} ended with {done.returncode}")
+        raise SystemExit(done.stderr.strip() or f"{PROGRAM} failed with exit code {done.returncode}")
     return parse(json.loads(done.stdout))
 
 
-def parse(record: dict[str, Any]) -> Measured:
+def parse(record: dict[str, Any]) -> Measurements:
     """Return the record of the program as dataclasses."""
     runs = [Run(**{**run, "stages": [Stage(**stage) for stage in run["stages"]]}) for run in record["runs"]]
     peaks = {kind: record[kind] for kind in TYPES}
-    return Measured(record["isa"], record["positions"], record["source_length"], peaks, record["memory"], runs)
+    return Measurements(record["isa"], record["positions"], record["source_length"], peaks, record["memory"], runs)
 
 
 def processor(info: str) -> str:
     """Return the name, family and model of the CPU from the text of /proc/cpuinfo."""
-    found = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", info, re.M))
-    if len(found) < 3:
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", info, re.M))
+    if len(fields) < 3:
         return "unknown CPU"
-    return f"{found['model name']} (family {found['cpu family']}, model {found['model']})"
+    return f"{fields['model name']} (family {fields['cpu family']}, model {fields['model']})"
 
 
-def heading(measured: Measured) -> str:
+def heading(measured: Measurements) -> str:
     """Return the CPU, the instruction set and its limits, in two lines."""
     path = Path("/proc/cpuinfo")
     info = path.read_text() if path.exists() else ""
@@ -169,7 +168,7 @@ def heading(measured: Measured) -> str:
     )
 
 
-def render(measured: Measured, is_quick: bool = False) -> str:
+def render(measured: Measurements, is_quick: bool = False) -> str:
     """Return all tables as Markdown: one for each shape and type."""
     lengths = f"self-attention over {measured.positions} positions, cross-attention over {measured.source_length}"
     parts = [f"{heading(measured)}\n{SETTING}; {lengths}."]
@@ -213,15 +212,15 @@ def _time(seconds: float, run: Run) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Around:
-    """Seconds of what happens around the decoding steps, in float32 on one thread."""
+class Overheads:
+    """Seconds of the work before the decoding steps, in float32 on one thread."""
 
     prepare: float
     encode: float
-    """A source of `source_length` tokens."""
+    """For a source of `source_length` tokens."""
 
 
-def measure_around(measured: Measured, shape: Shape) -> Around:
+def measure_overheads(measured: Measurements, shape: Shape) -> Overheads:
     """Measure through the Python interface, with random weights."""
     torch.manual_seed(0)
     sizes = {"vocab_size": shape.vocabulary, "num_encoder_layers": shape.layers, "num_decoder_layers": shape.layers,
@@ -230,7 +229,7 @@ def measure_around(measured: Measured, shape: Shape) -> Around:
     tensors = {name: each.detach().numpy() for name, each in named_weights(Transformer(config)).items()}
     model = prepare(config, tensors)
     source = [5] * measured.source_length
-    return Around(
+    return Overheads(
         _median_seconds(lambda: prepare(config, tensors), 20),
         _median_seconds(lambda: model.encode([source])),
     )
@@ -245,7 +244,7 @@ def _median_seconds(call: Callable[[], object], times: int = 200) -> float:
     return statistics.median(seconds)
 
 
-def page_table(measured: Measured, shape: Shape, around: Around) -> str:
+def page_table(measured: Measurements, shape: Shape, overheads: Overheads) -> str:
     """Return the table of docs/runtime.md: sizes of a shape, and its times in float32 with one and with most rows."""
     sizes = stage_sizes(shape, measured.positions, measured.source_length)
     runs = [run for run in measured.runs_of(shape.name, "float32") if run.rows in (ROWS[0], ROWS[-1])]
@@ -265,8 +264,8 @@ def page_table(measured: Measured, shape: Shape, around: Around) -> str:
     total = ["whole step", "", "", _bytes(weights)]
     rows.append([*total, *(cell for run in runs for cell in (*_time(run.whole, run), ""))])
     before = (
-        f"Around the steps: preparing the weights takes {around.prepare * 1e3:.1f} ms, encoding a source of "
-        f"{measured.source_length} tokens {around.encode * 1e6:,.0f} µs."
+        f"Around the steps: preparing the weights takes {overheads.prepare * 1e3:.1f} ms, encoding a source of "
+        f"{measured.source_length} tokens {overheads.encode * 1e6:,.0f} µs."
     )
     return f"{heading(measured)}\n\n{_markdown(head, rows)}\n\n{before}"
 
@@ -317,22 +316,26 @@ def main(arguments: list[str] | None = None) -> None:
     """Build, measure, print the tables and write the page."""
     parser = argparse.ArgumentParser(prog="benchmarks.kernels", description=__doc__.partition("\n")[0])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="renew the table in this page")
-    parser.add_argument("--quick", action="store_true", help="see whether everything runs; the numbers mean nothing")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="update the table in this page")
+    parser.add_argument(
+        "--quick", action="store_true", help="only check that everything runs; the numbers are meaningless"
+    )
     options = parser.parse_args(arguments)
     require_core()
     if options.write and (options.quick or "tiny" not in options.shapes):
-        parser.error("the page shows a full run of shape tiny")
+        parser.error("--write requires a complete run (without --quick) that includes shape tiny")
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"warning: load {load:.1f}: other programs are running, do not trust the times", file=sys.stderr)
+        print(f"warning: load {load:.1f}: other programs are running, the times are unreliable", file=sys.stderr)
     build()
     measured = measure([SHAPES[name] for name in options.shapes], 0 if options.quick else SECONDS)
     print(render(measured, options.quick))
     if options.write:
         page = options.write.read_text(encoding="utf-8")
-        around = measure_around(measured, SHAPES["tiny"])
-        write_atomically(options.write, put(page, SECTION, COMMAND, page_table(measured, SHAPES["tiny"], around)))
+        overheads = measure_overheads(measured, SHAPES["tiny"])
+        write_atomically(
+            options.write, replace_section(page, SECTION, COMMAND, page_table(measured, SHAPES["tiny"], overheads))
+        )
 
 
 if __name__ == "__main__":

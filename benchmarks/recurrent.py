@@ -1,9 +1,8 @@
-"""Training time of clearhead's recurrent translator against the bare kernels: `python -m benchmarks.recurrent`.
+"""Training time of clearhead's recurrent translator relative to bare LSTM kernels: `python -m benchmarks.recurrent`.
 
-Both train on the same padded batches with the same embedding table, tied as output layer, loss over full logits and
-Adam, without dropout. The bare one is `torch.nn.LSTM` twice, the decoder started from the encoder's last state (of
-the forward direction), and neither attention nor any care for padding. They take turns, batch by batch; a round's
-figure is the ratio of its times.
+Both train on the same padded batches with the same tied embedding table, loss over full logits and Adam, without
+dropout. The bare translator consists of two `torch.nn.LSTM`, the decoder initialised with the encoder's last forward
+state, without attention or masking of padding. They alternate batch by batch; a round gives the ratio of their times.
 
 N sentences, S source length, T target length, D model width, V vocabulary
 """
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from clearhead.config import ModelConfig
 from clearhead.model.recurrent.translator import RecurrentTranslator
 
@@ -25,7 +24,7 @@ ATTENTIONS = ("none", "dot", "scaled_dot", "general", "additive", "cosine")
 
 
 class BareTranslator(nn.Module):
-    """Two LSTMs."""
+    """Translator of two `torch.nn.LSTM` without attention."""
 
     def __init__(self, vocab_size: int, model_dim: int, num_layers: int, bidirectional: bool) -> None:
         super().__init__()
@@ -34,7 +33,7 @@ class BareTranslator(nn.Module):
         self.decoder = nn.LSTM(model_dim, model_dim, num_layers, batch_first=True)
 
     def forward(self, src_NS: Tensor, tgt_NT: Tensor) -> Tensor:
-        """logits_NTV."""
+        """Return the logits [N, T, V]."""
         _, last = self.encoder(self.tokens(src_NS))
         directions = 2 if self.encoder.bidirectional else 1
         hidden_NTD, _ = self.decoder(self.tokens(tgt_NT), tuple(each[::directions].contiguous() for each in last))
@@ -42,7 +41,7 @@ class BareTranslator(nn.Module):
 
 
 def make_batch(size: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Sources and targets of half to full length, padded behind."""
+    """Return sources and targets of half to full length, padded at the end."""
     ids = torch.randint(4, vocab_size, (2, size, length))
     lengths = torch.randint(length // 2, length + 1, (2, size, 1))
     lengths[:, 0] = length
@@ -52,7 +51,7 @@ def make_batch(size: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]
 def train_step(
     logits: Callable[[Tensor, Tensor], Tensor], optimiser: torch.optim.Optimizer, pair: tuple[Tensor, Tensor]
 ) -> float:
-    """Seconds of one step: forward, backward and Adam."""
+    """Return the seconds of one update: forward, backward and Adam."""
     began = time.perf_counter()
     src_NS, tgt_NT = pair
     loss = F.cross_entropy(logits(src_NS, tgt_NT[:, :-1]).flatten(0, 1), tgt_NT[:, 1:].flatten(), ignore_index=0)
@@ -63,7 +62,7 @@ def train_step(
 
 
 def measure(options: argparse.Namespace, attention: str) -> list[float]:
-    """The ratio of each round, after one that does not count."""
+    """Return the ratio of each round, after a warm-up round."""
     torch.manual_seed(1)
     config = ModelConfig.model_validate(
         {"family": "lstm", "attention": attention, "bidirectional": options.bidirectional, "dropout": 0.0,
@@ -85,23 +84,25 @@ def measure(options: argparse.Namespace, attention: str) -> list[float]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--attention", choices=("all", *ATTENTIONS), default="additive", help="which similarity")
-    parser.add_argument("--rounds", type=int, default=9, help="how many ratios are taken")
-    parser.add_argument("--batches", type=int, default=3, help="batches a round")
-    parser.add_argument("--bidirectional", action="store_true", help="both encoders read in both directions")
-    parser.add_argument("--layers", type=int, default=2, help="of the encoder, and of the decoder")
-    parser.add_argument("--width", type=int, default=256, help="of a state")
-    parser.add_argument("--vocabulary", type=int, default=6000, help="number of pieces")
-    parser.add_argument("--batch", type=int, default=64, help="sentences a batch")
-    parser.add_argument("--length", type=int, default=20, help="longest sentence")
+    parser.add_argument(
+        "--attention", choices=("all", *ATTENTIONS), default="additive", help="attention of clearhead's model"
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="number of measured ratios")
+    parser.add_argument("--batches", type=int, default=3, help="batches per round")
+    parser.add_argument("--bidirectional", action="store_true", help="bidirectional encoders")
+    parser.add_argument("--layers", type=int, default=2, help="layers of the encoder, and of the decoder")
+    parser.add_argument("--width", type=int, default=256, help="size of a state")
+    parser.add_argument("--vocabulary", type=int, default=6000, help="size of the vocabulary")
+    parser.add_argument("--batch", type=int, default=64, help="sentences per batch")
+    parser.add_argument("--length", type=int, default=20, help="length of the longest sentence")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the ratios."""
     options = parse()
     require_core()
     torch.set_num_threads(options.threads)

@@ -1,13 +1,13 @@
-"""What docs/scale.md is computed from: the work of an update of a preset, and what processes exchange for it.
+"""Figures of docs/scale.md: the work of an update of a preset, and the data that processes exchange for it.
 
     python -m benchmarks.scale --preset paper-base --tokens 512
     torchrun --nproc-per-node 2 -m benchmarks.scale --preset paper-base --tokens 512
     python -m benchmarks.scale --estimate
 
-Gradients of random sentences on one thread, by turns with products of large matrices, in CPU time: the share of the
-peak is their ratio, whatever else the machine does. In several processes the gradients are summed too, and that time is
-told apart, by the clock.
-`--estimate` measures nothing: it prints the table that follows from the assumptions in this file.
+Measures gradients of random sentences on one thread, alternating with products of large matrices, in CPU time: the
+share of the peak is their ratio, independent of other programs. With several processes, the time for summing the
+gradients is measured separately, in wall-clock time. `--estimate` measures nothing and prints the table that follows
+from the assumptions in this file.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from clearhead import config as configs
 from clearhead.config import Config
 from clearhead.model.parameters import count_parameters
@@ -25,22 +25,19 @@ from clearhead.model.registry import build_model
 from clearhead.tasks.trainable.seq2seq import Seq2SeqBatch, seq2seq_loss
 from clearhead.training.distributed.process_group import ProcessGroup, init_distributed
 
-TOKENS = 25_000  # target tokens of an update of the paper
-STEPS = {"paper-base": 100_000, "paper-big": 300_000}  # the paper's, section 5.2
-# Assumptions of the estimate, none of them measured here.
-PEAKS = {"A100": 312e12, "H100": 989e12}  # bfloat16 operations a second, without sparsity, as the vendor gives them
-SHARE = 0.3  # of the peak that matrix products of this size reach
-INSIDE, BETWEEN = (
-    200e9,
-    12.5e9,
-)  # bytes a second that a GPU exchanges within a machine, and between machines (100 Gbit/s)
-OVERHEAD = 0.02  # seconds an update in which Python starts kernels and the GPU waits
-LENGTH = 32  # pieces a sentence
-SIDE = 1536  # of the matrices that the peak is measured with
+TOKENS = 25_000  # target tokens per update in the paper
+STEPS = {"paper-base": 100_000, "paper-big": 300_000}  # section 5.2 of the paper
+# Assumptions of the estimate, not measured.
+PEAKS = {"A100": 312e12, "H100": 989e12}  # bfloat16 operations per second without sparsity, from the vendor
+SHARE = 0.3  # of the peak reached by matrix products of this size
+INSIDE, BETWEEN = 200e9, 12.5e9  # bytes per second and GPU within a machine, and between machines (100 Gbit/s)
+OVERHEAD = 0.02  # seconds per update in which Python starts kernels and the GPU waits
+LENGTH = 32  # tokens per sentence
+SIDE = 1536  # size of the matrices for measuring the peak
 
 
 def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> dict[str, float]:
-    """Figures of one update of so many target tokens, medians over rounds."""
+    """Return the figures of one update of `tokens` target tokens, medians over rounds."""
     torch.set_num_threads(1)
     config = _with_vocabulary(configs.build(preset=preset))
     model = build_model(config.model).train()
@@ -52,12 +49,12 @@ def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> d
         seq2seq_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
         seconds["update"].append(time.process_time() - began)
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        processes.largest(0)  # all are here
+        processes.max(0)  # barrier
         began = time.perf_counter()
         processes.sum_tensors(gradients)
         seconds["sum"].append(time.perf_counter() - began)
         model.zero_grad()
-        if not number:  # the first round is cold
+        if not number:  # the first round is a warm-up
             seconds = {name: [] for name in seconds}
     product, update, exchanged = (statistics.median(values) for values in seconds.values())
     parameters = count_parameters(model)
@@ -75,24 +72,24 @@ def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> d
 
 @dataclass(frozen=True)
 class Row:
-    """What a training takes on so many machines with so many GPUs each."""
+    """Estimated training time of a preset on some machines with GPUs."""
 
     preset: str
     gpu: str
     machines: int
     gpus: int
-    """In all."""
+    """Total over all machines."""
     computing: float
     exchanging: float
 
     @property
     def seconds(self) -> float:
-        """Of an update."""
+        """Return the seconds of an update."""
         return self.computing + self.exchanging + OVERHEAD
 
     @property
     def hours(self) -> float:
-        """Of the whole training."""
+        """Return the hours of the whole training."""
         return self.seconds * STEPS[self.preset] / 3600
 
     def __str__(self) -> str:
@@ -105,7 +102,7 @@ class Row:
 
 
 def estimate() -> list[Row]:
-    """The presets of the paper on one GPU, on one machine, and on several."""
+    """Return the rows of the presets of the paper on one GPU, one machine, and several machines."""
     rows = []
     for preset in STEPS:
         parameters = parameters_of(preset)
@@ -118,7 +115,7 @@ def estimate() -> list[Row]:
 
 
 def parameters_of(preset: str) -> int:
-    """Of the network with the vocabulary of the preset; nothing is computed."""
+    """Return the number of parameters with the preset's vocabulary, without allocating them."""
     config = configs.build(preset=preset)
     with torch.device("meta"):
         return count_parameters(build_model(_with_vocabulary(config).model))
@@ -129,13 +126,13 @@ def _with_vocabulary(config: Config) -> Config:
 
 
 def random_batch(vocab_size: int, sentences: int) -> Seq2SeqBatch:
-    """Sentences of one length, without padding."""
+    """Return random sentences of one length, without padding."""
     src_NS, tgt_NT = torch.randint(10, vocab_size, (2, sentences, LENGTH))
     return Seq2SeqBatch(src_NS, tgt_NT, tgt_NT)
 
 
 def product_seconds() -> float:
-    """Of a product of two large matrices, without the first, which is cold."""
+    """Return the CPU seconds of a product of two large matrices, after a warm-up product."""
     left, right = torch.randn(2, SIDE, SIDE)
     left @ right
     began = time.process_time()
@@ -144,20 +141,20 @@ def product_seconds() -> float:
 
 
 def main() -> None:
-    """Prints the figures, one a line."""
+    """Print the figures, one per line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="paper-base")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--estimate", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     require_core()
-    if given.estimate:
+    if options.estimate:
         print("\n".join(map(str, estimate())))
         return
     with init_distributed("cpu") as processes:
-        figures = measure(given.preset, given.tokens, given.rounds, processes)
-        if processes.is_first:
+        figures = measure(options.preset, options.tokens, options.rounds, processes)
+        if processes.is_rank0:
             print("\n".join(f"{name:<20} {value:,.4g}" for name, value in figures.items()))
 
 

@@ -1,4 +1,4 @@
-"""Start-up of the command line: CPU time of one translated line, and of each import, against a budget.
+"""Start-up time of the command line: CPU time of translating one line, and of each import, with budgets.
 
     python -m benchmarks.startup DIR
 
@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.core import require_core
-from benchmarks.report import aligned
+from benchmarks.harness.record import require_core
+from benchmarks.report import markdown_table
 
 TEXT = b"hello\n"
 TOTAL = 1.0  # seconds of CPU time
@@ -35,7 +35,7 @@ class Startup:
 
 
 def measure(folder: Path, rounds: int) -> Startup:
-    """Translate one line `rounds` times, and once more with the time of each import."""
+    """Translate one line `rounds` times, and once more with `-X importtime`."""
     command = [sys.executable, "-m", "clearhead", "translate", str(folder)]
     seconds = [_cpu_seconds(command) for _ in range(rounds)]
     timed = [sys.executable, "-X", "importtime", *command[1:]]
@@ -52,16 +52,16 @@ def _cpu_seconds(command: list[str]) -> float:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} failed with exit code {process.returncode}")
     return usage.ru_utime + usage.ru_stime
 
 
 def sum_imports(report: str) -> Counter[str]:
     """Return the microseconds of `-X importtime` by top-level package, modules of a package together."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for microseconds, module in IMPORT_LINE.findall(report):
-        found[module.partition(".")[0].removeprefix("_") or module] += int(microseconds)
-    return found
+        totals[module.partition(".")[0].removeprefix("_") or module] += int(microseconds)
+    return totals
 
 
 def exceeded(startup: Startup) -> list[str]:
@@ -80,12 +80,12 @@ def exceeded(startup: Startup) -> list[str]:
 
 
 def render(startup: Startup) -> str:
-    """Return the table of imports, slowest first, under the CPU time."""
-    times = ", ".join(f"{one:.2f}" for one in sorted(startup.seconds))
+    """Return the CPU time and the table of imports, slowest first."""
+    times = ", ".join(f"{seconds:.2f}" for seconds in sorted(startup.seconds))
     slowest = startup.imports.most_common(15)
     rows = [[name, f"{spent / 1000:.1f}", str(BUDGETS.get(name, ""))] for name, spent in slowest]
     head = f"clearhead translate, one line: {statistics.median(startup.seconds):.2f} s of CPU time ({times})"
-    table = aligned(["package", "ms", "budget, ms"], rows)
+    table = markdown_table(["package", "ms", "budget, ms"], rows)
     return f"{head}\n\n{table}"
 
 

@@ -1,4 +1,4 @@
-"""One torch thread for every test: two fight with whatever else runs, and results stay the same anywhere."""
+"""Fixtures of all tests: one torch thread, so that results are equal on every machine, and shared trained models."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.tasks.all_tasks import Models
-from tests.whole import Trained, train_small
+from tests.trained_model import Trained, train_small
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """One torch thread, and a fixed seed."""
+    """Set one torch thread and a fixed seed."""
     torch.set_num_threads(1)
     torch.manual_seed(7)
     yield
@@ -20,13 +20,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A model trained once for all tests; no test may write into its folder."""
+    """Return a model trained once for all tests; no test may write to its folder."""
     torch.set_num_threads(1)
     return train_small(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """A model of each task, hardly trained; no test may write into their folders."""
+    """Return a model of each task, trained for one step; no test may write to their folders."""
     torch.set_num_threads(1)
     return Models(tmp_path_factory.mktemp("models"))

@@ -1,4 +1,4 @@
-"""Faults of a disk at every step of a save, and processes that end at any moment."""
+"""Injected disk errors at every step of a save, and processes that end at any step."""
 
 import errno
 import io
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Faults:
-    """Counts the calls that change the disk, and does something else in place of those that `hits` picks.
+    """Counts the calls that change the disk, and calls `fault` before those whose number `hits` selects.
 
     `writer` is the module whose `save_file` writes tensors.
     """
@@ -49,22 +49,23 @@ class Faults:
     def write_in_two_steps(self, function: Callable[..., Any]) -> Any:
         def written(tensors: dict[str, Tensor], path: Path) -> None:
             function(tensors, path)
-            whole = path.read_bytes()
-            os.truncate(path, len(whole) // 2)
-            with path.open("wb") as file:  # a watched step: a fault here leaves half a file
-                file.write(whole)
+            content = path.read_bytes()
+            os.truncate(path, len(content) // 2)
+            with path.open("wb") as file:  # a counted call: a fault here leaves half a file
+                file.write(content)
 
         return written
 
 
 def disk_full() -> None:
+    """Raise the error of a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def fork(action: Callable[[], object]) -> int:
-    """The number of a process that does this and ends; a fork, for it need not import everything again."""
+    """Return the id of a forked process that runs the action and ends; a fork needs no imports."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns about forks of threaded processes
         child = os.fork()
     if child:
         return child
@@ -77,5 +78,5 @@ def fork(action: Callable[[], object]) -> int:
 
 
 def end_of(child: int) -> int:
-    """The exit code of a process, or minus the signal that ended it."""
+    """Wait for a process; return its exit code, or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

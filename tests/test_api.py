@@ -10,7 +10,7 @@ from pydantic import ValidationError
 import clearhead
 from clearhead.config import DecodingConfig
 from clearhead.errors import ClearheadError, ConfigError, InspectionError
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 TEXT = "The small dog sees the old cat."
 
@@ -30,9 +30,9 @@ def test_settings_that_would_change_nothing(given: dict[str, Any], message: str,
         clearhead.load(trained.folder).translate(TEXT, **given)
 
 
-@pytest.mark.parametrize("given", [{"by": "average"}, {"by": "zero", "over": [TEXT]}])
+@pytest.mark.parametrize("given", [{"method": "average"}, {"method": "zero", "texts": [TEXT]}])
 def test_a_mistyped_ablation(given: dict[str, Any], trained: Trained) -> None:
-    with pytest.raises(InspectionError, match='expected by="zero", or by="mean" with texts'):
+    with pytest.raises(InspectionError, match='expected method="zero", or method="mean" with texts'):
         clearhead.load(trained.folder).with_ablated(["cross.0.0"], **given)
 
 

@@ -1,4 +1,4 @@
-"""docs/bundle.md names every tensor that a network saves, and no axis is part of a name."""
+"""docs/bundle.md lists every tensor that a network saves, and tensor names contain no axis letters."""
 
 import itertools
 import re
@@ -35,13 +35,13 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def expanded(pattern: str) -> list[str]:
-    """`a.{b,c}` as `a.b` and `a.c`."""
+    """Return the names that a pattern with braces describes: `a.b` and `a.c` for `a.{b,c}`."""
     parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
     return ["".join(chosen) for chosen in itertools.product(*parts)]
 
 
 def documented() -> set[str]:
-    """All names in the tables, with the prefixes that their headings give."""
+    """Return all names in the tables, with the prefixes of the headings."""
     found = {name for code in re.findall(r"`([^`]+)`", PAGE) for name in expanded(code)}
     below = {
         prefix + name
@@ -50,8 +50,8 @@ def documented() -> set[str]:
         if name.startswith(("layers.", "norm.", "rel"))
     }
     kinds = ("tokens.", "positions.", "segments.", "norm.", "projection.", "class_token")
-    places = ("source_embedding.", "target_embedding.", "embedding.")
-    below |= {prefix + name for prefix in places for name in found if name.startswith(kinds)}
+    found_names = ("source_embedding.", "target_embedding.", "embedding.")
+    below |= {prefix + name for prefix in found_names for name in found if name.startswith(kinds)}
     figures = ("running_mean", "running_var", "num_batches_tracked")
     below |= {name.replace("norm.weight", f"norm.{figure}") for name in below for figure in figures}
     return {prefix + name for prefix in ("", "backbone.") for name in found | below}

@@ -22,17 +22,17 @@ OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
 def normalized(requirement: str) -> str:
-    """The distribution name of a requirement, as pip compares it."""
+    """Return the normalized distribution name of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[<>=!~\[; ]", requirement)[0]).lower()
 
 
 def distributions(module: str) -> set[str]:
-    """The installed distributions that provide a module."""
+    """Return the installed distributions that provide a module."""
     return {normalized(name) for name in importlib.metadata.packages_distributions()[module]}
 
 
 def imported_modules() -> set[str]:
-    """The third-party modules that the package imports, at the top of a file, in a function or by name."""
+    """Return the third-party modules that the package imports, also in functions and by name."""
     found = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

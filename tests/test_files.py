@@ -1,19 +1,19 @@
-"""Files and folders are replaced whole or not at all."""
+"""Atomic replacement of files and folders."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from clearhead.files import filling, replacing, write_atomically
-from tests.bundle.saving import disk_full, names_in
+from clearhead.files import create_folder, replace_file, write_atomically
+from tests.bundle.example_bundles import disk_full, names_in
 
 
-def test_one_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state.json"
     write_atomically(path, "älter")
-    with pytest.raises(ZeroDivisionError), replacing(path) as aside:
-        aside.write_text("half")
+    with pytest.raises(ZeroDivisionError), replace_file(path) as temporary:
+        temporary.write_text("half")
         raise ZeroDivisionError
     monkeypatch.setattr(os, "fsync", lambda _: disk_full())
     with pytest.raises(OSError, match="No space"):
@@ -24,18 +24,18 @@ def test_one_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert (path.read_bytes(), names_in(tmp_path)) == (b"new", {"state.json"})
 
 
-def test_a_folder_is_filled_whole_and_replaced_only_when_told(tmp_path: Path) -> None:
+def test_a_folder_is_created_atomically(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with filling(out) as aside:
-        assert not list(aside.iterdir())
-        (aside / "part").mkdir()
-        (aside / "part" / "file").write_text("made")
-    with pytest.raises(FileExistsError), filling(out) as aside:
-        (aside / "new").touch()
-    with pytest.raises(KeyboardInterrupt), filling(out, overwrite=True) as aside:
+    with create_folder(out) as temporary:
+        assert not list(temporary.iterdir())
+        (temporary / "part").mkdir()
+        (temporary / "part" / "file").write_text("made")
+    with pytest.raises(FileExistsError), create_folder(out) as temporary:
+        (temporary / "new").touch()
+    with pytest.raises(KeyboardInterrupt), create_folder(out, overwrite=True) as temporary:
         raise KeyboardInterrupt
     assert names_in(out) == {"part"} and (out / "part" / "file").read_text() == "made"
-    with filling(out, overwrite=True) as aside:
-        (aside / "new").touch()
+    with create_folder(out, overwrite=True) as temporary:
+        (temporary / "new").touch()
     assert names_in(out) == {"new"}
     assert names_in(tmp_path) == {"out"}

@@ -16,7 +16,7 @@ from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.serving.app import make_app
 from tests.tasks.all_tasks import Models
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 FIRST, SECOND = "The dog sees the cat.", "The old king sleeps."
 
@@ -73,18 +73,18 @@ def test_streamed_sentences_are_the_same_text(model: Model) -> None:
             return
 
 
-def test_what_is_asked_of_a_whole_text_is_not_split(model: Model) -> None:
+def test_requests_for_a_whole_text_are_not_split(model: Model) -> None:
     text = f"{FIRST} {SECOND}"
-    whole = model.translate(text, split=False)
-    assert not whole.parts and whole.text != model.translate(text).text
+    single = model.translate(text, split=False)
+    assert not single.parts and single.text != model.translate(text).text
     assert not model.translate(text, prefix="Der").parts and not model.translate(text, include=["Hund"]).parts
     settings = model.decoding(beam_size=2)
     assert not any(one.parts for one in model.translate_n_best([text], 2, settings)[0])
     [pair] = model.translate_pairs([Pair(text, "", 1)])
-    assert pair == whole
+    assert pair == single
 
 
-def test_a_model_of_longer_texts_reads_them_whole(tmp_path: Path, trained: Trained) -> None:
+def test_models_of_longer_texts_do_not_split(tmp_path: Path, trained: Trained) -> None:
     lines = [line.split("\t") for line in trained.train.read_text(encoding="utf-8").splitlines()]
     path = tmp_path / "documents.tsv"
     path.write_text("".join(f"{a[0]} {b[0]}\t{a[1]} {b[1]}\n" for a, b in pairwise(lines)))
@@ -95,18 +95,18 @@ def test_a_model_of_longer_texts_reads_them_whole(tmp_path: Path, trained: Train
     assert len(documents.translate(f"{FIRST} {SECOND}\n{FIRST}").parts) == 2
 
 
-def test_the_command_and_the_server_split_alike(
+def test_command_and_server_split_in_the_same_way(
     model: Model, trained: Trained, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"{FIRST} {SECOND}"
-    expected = model.translate(text).text
-    for options, wanted in (([], expected), (["--no-split"], model.translate(text, split=False).text)):
+    split = model.translate(text).text
+    for options, expected in (([], split), (["--no-split"], model.translate(text, split=False).text)):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode())))
         assert main(["translate", str(trained.folder), *options]) == 0
-        assert capsys.readouterr().out == wanted + "\n"
+        assert capsys.readouterr().out == expected + "\n"
     client = TestClient(make_app({"m": model}))
     answer = client.post("/v1/translate", json={"text": [text, f"{FIRST}\n{SECOND}"]}).json()["translations"]
-    assert answer[0]["text"] == expected and len(answer[0]["parts"]) == 2
+    assert answer[0]["text"] == split and len(answer[0]["parts"]) == 2
     assert answer[1]["text"] == "\n".join(model.translate([FIRST, SECOND])[number].text for number in (0, 1))
 
 

@@ -229,7 +229,7 @@ def test_the_server_translates_without_torch(models: Models) -> None:
     finally:
         process.terminate()
         _, said = process.communicate(timeout=30)
-    assert card["parameters"] > 0 and translated.json()["translations"][0]["tokens"]
+    assert card["num_parameters"] > 0 and translated.json()["translations"][0]["tokens"]
     assert (traced.status_code, traced.json()["error"]["code"]) == (501, "not_installed")
     assert "clearhead[train]" in traced.json()["error"]["message"]
     assert process.returncode == 0 and b"Traceback" not in said

@@ -1,1 +1,1 @@
-"""One file a contestant, each a process of its own that speaks the protocol of `benchmarks.protocol`."""
+"""Contestants: one program per file, which runs as a separate process with `benchmarks.harness.protocol`."""

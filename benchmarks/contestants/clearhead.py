@@ -1,4 +1,4 @@
-"""clearhead: the trainer of `clearhead train` and the native engine."""
+"""clearhead, with the trainer of `clearhead train` and the native engine."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import clearhead.config
-from benchmarks.protocol import Contestant, Pairs, Setting, Start, Task, serve
-from benchmarks.torch_peer import Batch, make_batch
+from benchmarks.contestants.torch_peer import Batch, make_batch
+from benchmarks.harness.protocol import Contestant, Pairs, Setting, Start, Task, serve
 from clearhead.config import ModelConfig
 from clearhead.data.batching import Indices
 from clearhead.decoding.requests import Request
@@ -22,15 +21,14 @@ from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
-from clearhead.training.loop.callbacks import NullCallback
-from clearhead.training.loop.memory import no_malloc_trim, share_memory
+from clearhead.training.loop.callbacks import NullCallback, NullRunLogger
+from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer
 
 
 def model_config(task: Task) -> ModelConfig:
-    """Preset tiny; what the task says of the shape is laid over it, so that it holds whatever the preset is."""
+    """Return the settings of preset tiny, overridden by the shape of the task."""
     shape = {
         "vocab_size": task.vocab_size,
         "num_encoder_layers": task.num_layers,
@@ -50,13 +48,10 @@ def model_config(task: Task) -> ModelConfig:
 
 @dataclass
 class PreparedTask:
-    """What the trainer asks of a task, over batches that are tensors already: example i is the whole batch i.
-
-    Every epoch has the batches that were given last.
-    """
+    """Training task over prepared batches of tensors: example i is batch i, and all epochs have the same batches."""
 
     parts: list[list[Batch]]
-    """the parts of each batch, one a replica"""
+    """Parts of each batch, one per replica."""
     pad_id: int
     smoothing: float
     unit: str = "tok"
@@ -87,24 +82,12 @@ class PreparedTask:
         return cross_entropy(hidden_NTD, model.output.weight, batch.tgt_out, self.pad_id, self.smoothing)
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
-        """Once at the end of a run, and not what is measured here."""
+        """Return an empty validation; the trainer validates at the end of a run."""
         return Validation(0.0, 0.0, "none", "", ("", "", ""))
 
 
-class NoKeeper:
-    """Leaves nothing on disk."""
-
-    def record(self, entry: dict[str, Any]) -> None: ...
-
-    def save(
-        self, counts: TrainState, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
-    ) -> None: ...
-
-    def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
-
-
 def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
-    """The trainer that `clearhead train` uses; it neither validates nor saves before its end."""
+    """Return the trainer of `clearhead train`, without validation or checkpoints before the end of a run."""
     settings = {
         "seed": task.seed,
         "batch_tokens": task.batch_tokens,
@@ -121,15 +104,15 @@ def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     config = clearhead.config.build({"training": settings}, preset="tiny").training
     schedule = Schedule(task.learning_rate, task.warmup, steps=0, cooldown=0.0)
     prepared = PreparedTask([], task.pad_id, task.label_smoothing)
-    return Trainer(prepared, model, config, schedule, NullCallback(), NoKeeper(), threads)
+    return Trainer(prepared, model, config, schedule, NullCallback(), NullRunLogger(), threads)
 
 
 def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
-    """One more update a batch, as the next epoch."""
+    """Perform one update per batch, as the next epoch."""
     assert isinstance(trainer.task, PreparedTask)
     trainer.task.parts = batches
     trainer.schedule = replace(trainer.schedule, steps=trainer.schedule.steps + len(batches))
-    trainer.counts.epoch, trainer.counts.batch = trainer.counts.epoch + 1, 0
+    trainer.state.epoch, trainer.state.batch = trainer.state.epoch + 1, 0
     trainer.run()
 
 
@@ -148,7 +131,7 @@ class Clearhead(Contestant):
         torch.set_num_threads(self.setting.threads)
         torch.manual_seed(self.task.seed)
         share_memory()  # as `clearhead train` does
-        self._whole_run = ExitStack()  # warm-up and what is timed are one run to a user
+        self._whole_run = ExitStack()  # warm-up and timed updates form one run
         self._whole_run.enter_context(no_malloc_trim())
         self.model = Transformer(model_config(self.task))
         self.engine: NativeEngine | None = None
@@ -159,7 +142,7 @@ class Clearhead(Contestant):
         try:
             return metadata.version("clearhead")
         except metadata.PackageNotFoundError:
-            return "of this folder"
+            return "(this checkout)"
 
     @staticmethod
     def train_settings(cores: int) -> list[Setting]:
@@ -181,10 +164,10 @@ class Clearhead(Contestant):
 
     def train(self, prepared: list[list[Batch]]) -> None:
         run_updates(self.trainer, prepared)
-        self.engine = None  # it has the weights of before
+        self.engine = None  # its weights are outdated
 
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
-        length = self.task.output_tokens  # of every output, so that every contestant generates equally many tokens
+        length = self.task.output_tokens  # of every output, so that all contestants generate the same number of tokens
         settings = {
             "beam_size": beam,
             "length_penalty": self.task.alpha,

@@ -1,12 +1,12 @@
-"""Sentence embeddings of all-MiniLM-L6-v2 from token ids: the native engine, CTranslate2, onnxruntime, transformers.
+"""Sentence embeddings of all-MiniLM-L6-v2 from token ids: native engine, CTranslate2, onnxruntime, transformers.
 
     {"command": "open", "kind": "native", "bundle": ..., "huggingface": ..., "lines": ..., "threads": 2,
      "workers": 1}                                                       -> nothing
     {"command": "embed", "batch": 32}                                     -> sentences, tokens, seconds
     {"command": "vectors", "batch": 32}                                   -> the first 20 vectors
 
-Peers take batches of sentences of similar length, padded; the native engine takes all sentences in one call. Several
-workers compute a batch each, with an equal share of the threads.
+Peers compute padded batches of sentences of similar length; the native engine receives all sentences in one call. With
+several workers, each computes a batch with an equal share of the threads.
 """
 
 import time
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.protocol import answer_with
+from benchmarks.harness.protocol import answer_with
 from clearhead.api import load
 from clearhead.engines.native_engine import NativeEncoderEngine
 
@@ -27,7 +27,7 @@ Rows = list[list[int]]
 
 
 class Embedding(ABC):
-    """One engine with the model loaded, and `workers` that compute batches, on `threads` in all."""
+    """Engine with a loaded model, and `workers` that compute batches with `threads` in total."""
 
     workers = 1
 
@@ -43,12 +43,12 @@ class Embedding(ABC):
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
 
         def embed_from(first: int) -> Vectors:
-            some = [rows[index] for index in order[first : first + batch]]
-            longest = max(map(len, some))
-            ids_BS = np.zeros((len(some), longest), np.int64)
-            for row, ids in zip(ids_BS, some, strict=True):
+            batch_rows = [rows[index] for index in order[first : first + batch]]
+            longest = max(map(len, batch_rows))
+            ids_BS = np.zeros((len(batch_rows), longest), np.int64)
+            for row, ids in zip(ids_BS, batch_rows, strict=True):
                 row[: len(ids)] = ids
-            lengths_B1 = np.array([[len(ids)] for ids in some])
+            lengths_B1 = np.array([[len(ids)] for ids in batch_rows])
             return self.embed_batch(ids_BS, np.arange(longest) < lengths_B1)
 
         starts = range(0, len(order), batch)
@@ -57,13 +57,13 @@ class Embedding(ABC):
                 parts = [*pool.map(embed_from, starts)]
         else:
             parts = [*map(embed_from, starts)]
-        found = np.empty((len(rows), parts[0].shape[1]), np.float32)
-        found[order] = np.concatenate(parts)
-        return found
+        vectors_ND = np.empty((len(rows), parts[0].shape[1]), np.float32)
+        vectors_ND[order] = np.concatenate(parts)
+        return vectors_ND
 
 
 def mean(states_BSD: Vectors, is_token_BS: NDArray[np.bool_]) -> Vectors:
-    """Return the mean over the positions that are no padding."""
+    """Return the mean over the positions that are not padding."""
     mask_BS1 = is_token_BS[:, :, None].astype(np.float32)
     return (states_BSD * mask_BS1).sum(1) / mask_BS1.sum(1)  # type: ignore[no-any-return]
 
@@ -72,7 +72,7 @@ class Native(Embedding):
     """The C++ core."""
 
     def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
-        self.engine = NativeEncoderEngine(load(bundle).weights.native("float32"), threads)
+        self.engine = NativeEncoderEngine(load(bundle).weights.native_model("float32"), threads)
 
     def embed(self, rows: Rows, batch: int) -> Vectors:
         return self.engine.mean_states(rows)
@@ -82,7 +82,7 @@ class Native(Embedding):
 
 
 class CTranslate2(Embedding):
-    """CTranslate2's encoder, converted by its own converter."""
+    """CTranslate2's encoder, converted with its own converter."""
 
     def __init__(self, bundle: Path, huggingface: Path, threads: int, workers: int) -> None:
         import ctranslate2  # type: ignore[import-untyped]
@@ -134,8 +134,8 @@ class Transformers(Embedding):
         self.network: Any = AutoModel.from_pretrained(huggingface).eval()
 
     def embed_batch(self, ids_BS: NDArray[np.int64], is_token_BS: NDArray[np.bool_]) -> Vectors:
-        found = self.network(self.tensor(ids_BS), attention_mask=self.tensor(is_token_BS.astype(np.int64)))
-        return mean(found.last_hidden_state.numpy(), is_token_BS)
+        output = self.network(self.tensor(ids_BS), attention_mask=self.tensor(is_token_BS.astype(np.int64)))
+        return mean(output.last_hidden_state.numpy(), is_token_BS)
 
 
 KINDS: dict[str, type[Embedding]] = {
@@ -144,7 +144,7 @@ KINDS: dict[str, type[Embedding]] = {
 
 
 class Server:
-    """Answers commands, one method each."""
+    """Server with one method per command."""
 
     engine: Embedding
 

@@ -1,4 +1,4 @@
-"""EOLE: its model and its loss, without its data loader and its trainer's bookkeeping."""
+"""EOLE's model and loss, without its data loader and trainer."""
 
 import warnings
 from importlib import metadata
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.protocol import Task, serve
-from benchmarks.torch_peer import LogitsLoss, LossModule, TrainingPeer
+from benchmarks.contestants.torch_peer import LogitsLoss, LossModule, TrainingOnlyPeer
+from benchmarks.harness.protocol import Task, serve
 
-with warnings.catch_warnings():  # it misses kernels for GPUs
+with warnings.catch_warnings():  # about missing GPU kernels
     warnings.simplefilter("ignore")
     from eole.config.models import TransformerModelConfig
     from eole.config.training import TrainingConfig
@@ -18,8 +18,8 @@ with warnings.catch_warnings():  # it misses kernels for GPUs
 
 
 def vocabularies(task: Task) -> dict[str, Any]:
-    """The special pieces at the ids of the task, and made-up names for the others: EOLE only sees ids here."""
-    words = {f"piece{index}": index for index in range(task.vocab_size)}
+    """Return vocabularies with the special tokens of the task and arbitrary names for the other ids."""
+    words = {f"token{index}": index for index in range(task.vocab_size)}
     words = {"<pad>" if index == task.pad_id else name: index for name, index in words.items()}
     return {"src": words, "tgt": words, "specials": {"pad_token": "<pad>"}}
 
@@ -41,20 +41,20 @@ def model_config(task: Task) -> TransformerModelConfig:
 
 
 class EoleLoss(LogitsLoss):
-    """Torch's cross-entropy is what EOLE's LossCompute builds too."""
+    """EOLE's model with torch's cross-entropy, which EOLE's LossCompute also uses."""
 
     def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         pad_id = self.task.pad_id
-        # It takes the whole target and leaves the last piece out by itself.
+        # EOLE expects the whole target and drops the last token.
         whole = torch.cat((tgt_in, tgt_in.new_full((len(tgt_in), 1), pad_id)), 1)
         hidden = self.model(src, whole, (src != pad_id).sum(1)).dec_out
         scores: Tensor = self.model.generator(hidden)
         return scores
 
 
-class Eole(TrainingPeer):
+class Eole(TrainingOnlyPeer):
     name = "EOLE"
-    notes = "pre-norm, which is all its decoder has; its dropout inside the feed-forward network is set to 0"
+    notes = "pre-norm (its decoder supports no other); dropout inside the feed-forward network set to 0"
 
     @staticmethod
     def version() -> str:
@@ -71,7 +71,7 @@ class Eole(TrainingPeer):
         )
         model = get_model_class(config).for_training(config, words, settings, device_id=None)
         for module in model.modules():
-            if hasattr(module, "dropout_1"):  # of an MLP, behind the activation
+            if hasattr(module, "dropout_1"):  # of an MLP, after the activation
                 module.dropout_1.p = 0.0
         return EoleLoss(model, task)
 

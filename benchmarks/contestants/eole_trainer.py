@@ -1,10 +1,10 @@
-"""EOLE as `eole train` runs it: its own trainer, optimizer, data loader and batches, on the same sentences.
+"""EOLE as run by `eole train`: its own trainer, optimizer, data loader and batches, on the same sentences.
 
-Its loader reads text, sorts a bucket of sentences by length and cuts it into batches. The sentences are given as pieces
-that stand for ids: without a tokenizer it only splits at spaces. The steps are those of its `train_single.main` without
-the checkpoint: its trainer writes none when it is given no saver. Two settings are not its defaults. The bucket holds
-all sentences there are: to fill one of 262,144 it would read them a hundred times before the first update. And the
-loader runs in the same process: its worker processes would import everything anew, inside the clock.
+Its loader reads text, sorts a bucket of sentences by length and divides it into batches. The text consists of names of
+token ids, since without a tokenizer EOLE splits at spaces. The steps are those of `train_single.main` without a
+checkpoint. Two settings differ from its defaults: the bucket has the size of the data, because filling one of 262,144
+sentences would read the data a hundred times before the first update; and the loader runs in the same process, because
+starting worker processes would be part of the measured time.
 """
 
 import dataclasses
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants.eole import Eole, model_config
-from benchmarks.protocol import Pairs, Setting, Start, Task, serve
+from benchmarks.harness.protocol import Pairs, Setting, Start, Task, serve
 
-with warnings.catch_warnings():  # it misses kernels for GPUs
+with warnings.catch_warnings():  # about missing GPU kernels
     warnings.simplefilter("ignore")
     from eole.config.run import TrainConfig
     from eole.inputters.dynamic_iterator import build_dynamic_dataset_iter
@@ -29,13 +29,13 @@ CPU = -1
 
 
 def words_of(task: Task) -> list[str]:
-    """A name for each id; those of the special pieces are EOLE's own."""
+    """Return a name for each id; the special tokens have EOLE's names."""
     specials = {task.pad_id: "<blank>", task.unk_id: "<unk>", task.start_id: "<s>", task.end_id: "</s>"}
-    return [specials.get(index, f"piece{index}") for index in range(task.vocab_size)]
+    return [specials.get(index, f"token{index}") for index in range(task.vocab_size)]
 
 
 def train_config(task: Task, folder: Path, bucket_size: int) -> TrainConfig:
-    """The whole configuration of a run, as its YAML files have it; the sentences are in the folder."""
+    """Return the configuration of a run on the sentences in a folder."""
     return TrainConfig(
         data={"corpus": {"path_src": str(folder / "train.source"), "path_tgt": str(folder / "train.target")}},
         src_vocab=str(folder / "words"), share_vocab=True, src_vocab_size=task.vocab_size,
@@ -54,11 +54,11 @@ def train_config(task: Task, folder: Path, bucket_size: int) -> TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One pass over some sentences."""
+    """One pass over the prepared sentences."""
 
     trainer: Trainer
     batches: Any
-    """The loader, which begins anew without end."""
+    """Loader that repeats the sentences without end."""
     updates: int
     tokens: int
 
@@ -66,8 +66,8 @@ class Pass:
 class EoleTrainer(Eole):
     name = "EOLE's own trainer"
     notes = (
-        "its own batches of at most as many tokens, its Adam and statistics; one pass over the same sentences, read "
-        "and sorted by length inside the clock; no processes of their own for that, no validation, no checkpoint"
+        "own batches with the same limit of tokens, own Adam and statistics; one pass over the same sentences, read "
+        "and sorted by length during the measurement in the same process; no validation, no checkpoint"
     )
 
     def __init__(self, start: Start) -> None:
@@ -82,10 +82,10 @@ class EoleTrainer(Eole):
         return [Setting(threads=cores)]
 
     def prepare(self, batches: list[Pairs]) -> Pass:
-        """The sentences of these batches as files, the loader that reads them, and how many batches it will make."""
+        """Write the sentences of the batches to files; return a loader for them and its number of batches."""
         folder, words = Path(self.folder.name), words_of(self.task)
         sources = [row for pairs in batches for row in pairs.source]
-        targets = [row[:-1] for pairs in batches for row in pairs.target]  # it adds the end piece by itself
+        targets = [row[:-1] for pairs in batches for row in pairs.target]  # EOLE appends the end token
         for name, rows in (("source", sources), ("target", targets)):
             lines = [" ".join(words[index] for index in row) for row in rows]
             (folder / f"train.{name}").write_text("\n".join(lines) + "\n")
@@ -99,7 +99,7 @@ class EoleTrainer(Eole):
     def train(self, prepared: Pass) -> None:
         last = self.optim.training_step - 1 + prepared.updates
         statistics = prepared.trainer.train(prepared.batches, last, save_checkpoint_steps=0)
-        if statistics.n_tokens != prepared.tokens:  # it leaves out a source that its batch has already
+        if statistics.n_tokens != prepared.tokens:  # EOLE drops a repeated source in a batch
             raise ValueError(f"EOLE trained on {statistics.n_tokens} target tokens, expected {prepared.tokens}")
 
 

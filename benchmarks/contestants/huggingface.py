@@ -1,4 +1,4 @@
-"""Hugging Face `MarianMTModel`, the encoder-decoder that its translation models are made of."""
+"""Hugging Face `MarianMTModel`, the architecture of its translation models."""
 
 from typing import Any, cast
 
@@ -7,15 +7,15 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from benchmarks.protocol import Task, serve
-from benchmarks.torch_peer import LogitsLoss, LossModule, TorchPeer, pad
+from benchmarks.contestants.torch_peer import LogitsLoss, LossModule, TorchPeer, pad
+from benchmarks.harness.protocol import Task, serve
 
 
 class MarianLoss(LogitsLoss):
-    """The logits from Marian, the loss from torch: faster than the label smoother of the library's Trainer."""
+    """Marian's logits with torch's loss, which is faster than the label smoother of the library's Trainer."""
 
     def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        # Padding stands behind the target, where causal attention never sees it: no decoder mask, the faster kernel.
+        # Padding follows the target, so causal attention needs no decoder mask and can use the faster kernel.
         mask = src != self.task.pad_id
         output = self.model(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False)
         return cast(Tensor, output.logits)
@@ -64,7 +64,7 @@ def generation_config(task: Task, beam: int) -> GenerationConfig:
 
 class HuggingFace(TorchPeer):
     name = "Hugging Face Marian"
-    notes = "post-norm, which is all it has, so 2 norms fewer; sdpa attention, key-value cache; generate()"
+    notes = "post-norm (it supports no other), so 2 norms fewer; sdpa attention, KV cache; generate()"
 
     @staticmethod
     def version() -> str:
@@ -79,12 +79,12 @@ class HuggingFace(TorchPeer):
         task, model = self.task, cast(Any, self.module.model)
         model.eval()
         settings = generation_config(task, beam)
-        made = 0
+        num_tokens = 0
         for first in range(0, len(sources), batch):
             src = pad(sources[first : first + batch], task.pad_id)
             output = model.generate(src, attention_mask=(src != task.pad_id).long(), generation_config=settings)
-            made += int((output[:, 1:] != task.end_id).sum())
-        return made
+            num_tokens += int((output[:, 1:] != task.end_id).sum())
+        return num_tokens
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Hugging Face `Seq2SeqTrainer`, with its own sampler, collator and batches, on the same sentences and the same Marian.
+"""Hugging Face `Seq2SeqTrainer`, with its own sampler, collator and batches, on the same sentences and Marian model.
 
-It has no batches of so many tokens: a batch is a number of sentences, here the mean of the given batches. Its sampler
-puts sources of like length together, whatever the lengths of their targets: of ten batches of Multi30k at preset tiny
-14 % of the source and 29 % of the target are padding. It sorts within a quarter of what it has, and 50 batches at most;
-of the whole training set 7 % and 39 % would be padding, since one long target makes a whole batch long.
+Its batches have a fixed number of sentences, here the mean of the given batches. Its sampler groups sentences by source
+length only: in ten batches of Multi30k at preset tiny, 14 % of the source and 29 % of the target are padding. It sorts
+within a quarter of the data and at most 50 batches; of the whole training set, 7 % and 39 % would be padding, since one
+long target extends a whole batch.
 """
 
 import tempfile
@@ -13,21 +13,21 @@ from tokenizers import Tokenizer, models
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from benchmarks.contestants.huggingface import HuggingFace
-from benchmarks.protocol import Pairs, Setting, Start, Task, serve
+from benchmarks.harness.protocol import Pairs, Setting, Start, Task, serve
 
 
 def tokenizer_of(task: Task) -> PreTrainedTokenizerFast:
-    """Made-up pieces: only the id of the padding is asked for."""
-    words = {"<pad>" if index == task.pad_id else f"piece{index}": index for index in range(task.vocab_size)}
-    pieces = Tokenizer(models.WordLevel(words, unk_token=f"piece{task.unk_id}"))
-    return PreTrainedTokenizerFast(tokenizer_object=pieces, pad_token="<pad>")  # type: ignore[no-untyped-call]
+    """Return a tokenizer with arbitrary tokens, of which only the padding id is used."""
+    words = {"<pad>" if index == task.pad_id else f"token{index}": index for index in range(task.vocab_size)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token=f"token{task.unk_id}"))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>")  # type: ignore[no-untyped-call]
 
 
 class HuggingFaceTrainer(HuggingFace):
     name = "Hugging Face's own trainer"
     notes = (
-        "Seq2SeqTrainer with its fused AdamW, label smoother and bookkeeping; one pass over the same sentences, the "
-        "same number in each batch, grouped by the length of the source; no checkpoint; the model is Marian"
+        "Seq2SeqTrainer with fused AdamW, label smoother and logging; one pass over the same sentences, the same "
+        "number in each batch, grouped by source length; no checkpoint; Marian model"
     )
 
     def __init__(self, start: Start) -> None:
@@ -55,7 +55,7 @@ class HuggingFaceTrainer(HuggingFace):
         )  # fmt: skip
 
     def prepare(self, batches: list[Pairs]) -> Seq2SeqTrainer:
-        """The sentences as they are after tokenization, and a trainer for one pass over them."""
+        """Return a trainer for one pass over the tokenized sentences."""
         model = cast(Any, self.module.model)
         sentences = [
             {"input_ids": source, "attention_mask": [1] * len(source), "labels": target}

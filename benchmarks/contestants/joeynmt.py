@@ -1,4 +1,4 @@
-"""JoeyNMT: its model, its loss and its search, without its data loader and its trainer's bookkeeping."""
+"""JoeyNMT's model, loss and search, without its data loader and trainer."""
 
 from importlib import metadata
 from types import SimpleNamespace
@@ -11,22 +11,22 @@ from joeynmt.search import search
 from joeynmt.vocabulary import Vocabulary
 from torch import Tensor
 
-from benchmarks.protocol import Task, serve
-from benchmarks.torch_peer import LossModule, TorchPeer, pad
+from benchmarks.contestants.torch_peer import LossModule, TorchPeer, pad
+from benchmarks.harness.protocol import Task, serve
 
 
 def vocabulary(task: Task) -> Vocabulary:
-    """The special pieces at the ids of the task, and made-up names for the others: JoeyNMT only sees ids here."""
+    """Return a vocabulary with the special tokens of the task and arbitrary names for the other ids."""
     specials = {"pad": task.pad_id, "unk": task.unk_id, "bos": task.start_id, "eos": task.end_id}
     names = {f"{name}_token": f"<{name}>" for name in specials}
     ids = {f"{name}_id": index for name, index in specials.items()}
     in_order = [f"<{name}>" for name, _ in sorted(specials.items(), key=lambda item: item[1])]
-    tokens = in_order + [f"piece{index}" for index in range(len(in_order), task.vocab_size)]
+    tokens = in_order + [f"token{index}" for index in range(len(in_order), task.vocab_size)]
     return _Ordered(tokens, SimpleNamespace(**names, **ids, sep_token=None, sep_id=None, lang_tags=[]))
 
 
 class _Ordered(Vocabulary):
-    """A vocabulary in the given order; the original puts <unk> before <pad>, whatever ids are asked for."""
+    """Vocabulary in the given order; JoeyNMT's puts <unk> before <pad> regardless of the configured ids."""
 
     def add_tokens(self, tokens: list[str]) -> None:
         tokens = tokens[len(self.specials) :]
@@ -34,7 +34,7 @@ class _Ordered(Vocabulary):
 
 
 def stack(task: Task) -> dict[str, Any]:
-    """The settings of the encoder, and of the decoder."""
+    """Return the settings of the encoder, which are also those of the decoder."""
     return {
         "type": "transformer",
         "num_layers": task.num_layers,
@@ -49,7 +49,7 @@ def stack(task: Task) -> dict[str, Any]:
 
 
 class JoeyLoss(LossModule):
-    """JoeyNMT's own loss: KL divergence from the smoothed targets."""
+    """JoeyNMT's loss, the KL divergence from the smoothed targets."""
 
     def set_smoothing(self, smoothing: float) -> None:
         self.model.loss_function = ("crossentropy", smoothing)
@@ -70,7 +70,7 @@ class JoeyLoss(LossModule):
 
 class JoeyNMT(TorchPeer):
     name = "JoeyNMT"
-    notes = "its dropout is also on attention weights and inside the feed-forward network; has no cache"
+    notes = "dropout also on attention weights and inside the feed-forward network; no KV cache"
 
     @staticmethod
     def version() -> str:
@@ -93,7 +93,7 @@ class JoeyNMT(TorchPeer):
     def decode(self, sources: list[list[int]], beam: int, batch: int) -> int:
         task, model = self.task, self.module.model
         model.eval()
-        made = 0
+        num_tokens = 0
         for first in range(0, len(sources), batch):
             rows = sources[first : first + batch]
             output, _, _ = search(
@@ -104,8 +104,8 @@ class JoeyNMT(TorchPeer):
                 beam_size=beam,
                 beam_alpha=task.alpha,
             )
-            made += int((output != task.end_id).sum())
-        return made
+            num_tokens += int((output != task.end_id).sum())
+        return num_tokens
 
     def _joey_batch(self, rows: list[list[int]]) -> Batch:
         return Batch(

@@ -1,7 +1,7 @@
-"""JoeyNMT as `joeynmt train` runs it: its own trainer, data loader and batches, on the same sentences.
+"""JoeyNMT as run by `joeynmt train`: its own trainer, data loader and batches, on the same sentences.
 
-Its loader puts sentences together as they come, whatever their lengths, so that it computes much padding. The sentences
-are given as pieces that stand for ids: its tokenizer only splits at spaces.
+Its loader does not group sentences by length, so it computes on much padding. The text consists of names of token ids,
+and the tokenizer splits at spaces.
 """
 
 import random
@@ -15,7 +15,7 @@ from joeynmt.tokenizers import BasicTokenizer
 from joeynmt.training import TrainManager
 
 from benchmarks.contestants.joeynmt import JoeyNMT
-from benchmarks.protocol import Pairs, Setting, Start, serve
+from benchmarks.harness.protocol import Pairs, Setting, Start, serve
 
 LANGUAGES = ("source", "target")
 
@@ -23,8 +23,8 @@ LANGUAGES = ("source", "target")
 class JoeyTrainer(JoeyNMT):
     name = "JoeyNMT's own trainer"
     notes = (
-        "its own batches of as many tokens, its Adam and bookkeeping; one pass over the same sentences; writes its "
-        "checkpoint at the end; decoding is JoeyNMT's"
+        "own batches with the same number of tokens, own Adam and logging; one pass over the same sentences; writes "
+        "a checkpoint at the end; decoding as JoeyNMT"
     )
 
     def __init__(self, start: Start) -> None:
@@ -41,12 +41,12 @@ class JoeyTrainer(JoeyNMT):
         return []
 
     def prepare(self, batches: list[Pairs]) -> PlaintextDataset:
-        """The sentences of these batches in random order, as files: what its loader reads."""
+        """Write the sentences of the batches in random order to files and return JoeyNMT's data set."""
         sentences = [pair for batch in batches for pair in zip(batch.source, batch.target, strict=True)]
         random.Random(self.task.seed).shuffle(sentences)
         words, path = self.module.model.src_vocab, Path(self.folder.name) / "train"
         for language, rows in zip(LANGUAGES, zip(*sentences, strict=True), strict=True):
-            lines = [" ".join(words._itos[index] for index in row[:-1]) for row in rows]  # without the end piece
+            lines = [" ".join(words._itos[index] for index in row[:-1]) for row in rows]  # without the end token
             path.with_suffix(f".{language}").write_text("\n".join(lines) + "\n")
         tokenizer = BasicTokenizer()
         tokenizer.set_vocab(words)

@@ -1,10 +1,10 @@
-"""Language models of GPT-2's shape with random weights: the native engine, CTranslate2, onnxruntime, transformers.
+"""Language models of GPT-2's shape with random weights: native engine, CTranslate2, onnxruntime, transformers.
 
     {"command": "open", "kind": "native", "folder": ..., "threads": 2, "workers": 1}   -> nothing
     {"command": "generate", "batch": 16, "prompt": 64, "new": 64}          -> tokens, seconds, and the tokens themselves
 
-All but transformers, whose weights are its own, have the same weights and must generate the same tokens. Conversions
-stay in the folder. Several workers, which only CTranslate2 has, share the prompts and the threads.
+All except transformers have the same weights and must generate the same tokens. Conversions are kept in the folder.
+Several workers, which only CTranslate2 supports, share the prompts and the threads.
 """
 
 import time
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import clearhead.config
-from benchmarks.protocol import answer_with
+from benchmarks.harness.protocol import answer_with
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
@@ -33,24 +33,24 @@ Prompts = list[list[int]]
 
 
 def gpt2() -> LanguageModel:
-    """Return a language model of GPT-2's shape with random weights, always the same."""
+    """Return a language model of GPT-2's shape with random weights from a fixed seed."""
     ids = {"vocab_size": VOCAB_SIZE, "pad_id": END, "eos_id": END, "decoder_start_id": END}
     torch.manual_seed(1)
     return LanguageModel(clearhead.config.build({"model": ids}, preset="gpt2").model).eval()
 
 
-class Generating(ABC):
-    """One engine with the model loaded."""
+class Generator(ABC):
+    """Engine with a loaded model."""
 
     @abstractmethod
     def __init__(self, folder: Path, threads: int, workers: int) -> None: ...
 
     @abstractmethod
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
-        """Return `new` tokens after each prompt, each the most probable one that does not end the text."""
+        """Return `new` tokens after each prompt, by greedy search without the end token."""
 
 
-class Native(Generating):
+class Native(Generator):
     """The C++ core."""
 
     def __init__(self, folder: Path, threads: int, workers: int) -> None:
@@ -61,10 +61,10 @@ class Native(Generating):
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
         settings = DecodingConfig(beam_size=1, min_length=new)
         requests = [Request(tuple(prompt), limit=new) for prompt in prompts]
-        return [list(found[0].tokens) for found in self.engine.run(requests, settings)]
+        return [list(hypotheses[0].tokens) for hypotheses in self.engine.run(requests, settings)]
 
 
-class CTranslate2(Generating):
+class CTranslate2(Generator):
     """CTranslate2's generator, on a conversion of the same weights."""
 
     def __init__(self, folder: Path, threads: int, workers: int) -> None:
@@ -81,15 +81,15 @@ class CTranslate2(Generating):
         )
 
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
-        found = self.generator.generate_batch(
+        results = self.generator.generate_batch(
             [[str(token) for token in prompt] for prompt in prompts],
             beam_size=1, sampling_topk=1, max_length=new, min_length=new, include_prompt_in_result=False,
             max_batch_size=-(-len(prompts) // self.workers),
         )  # fmt: skip
-        return [[*map(int, one.sequences[0])] for one in found]
+        return [[*map(int, result.sequences[0])] for result in results]
 
 
-class OnnxRuntime(Generating):
+class OnnxRuntime(Generator):
     """onnxruntime over clearhead's export: a graph of one step, with the cache as inputs and outputs."""
 
     def __init__(self, folder: Path, threads: int, workers: int) -> None:
@@ -112,20 +112,20 @@ class OnnxRuntime(Generating):
             for name, each in self.inputs.items()
             if name.startswith("past")
         }
-        given, generated = np.array(prompts, dtype=np.int64), list[Any]()
-        for position in range(given.shape[1] + new - 1):  # the graph takes one token per call, in the prompt too
-            token_N = given[:, position] if position < given.shape[1] else generated[-1]
+        prompt_NS, generated = np.array(prompts, dtype=np.int64), list[Any]()
+        for position in range(prompt_NS.shape[1] + new - 1):  # the graph takes one token per call, also for the prompt
+            token_N = prompt_NS[:, position] if position < prompt_NS.shape[1] else generated[-1]
             results = self.session.run(None, {"token": token_N[:, None], **past})
-            found = dict(zip(self.outputs, results, strict=True))
-            past = {name: found[f"{name}_next"] for name in past}
-            if position >= given.shape[1] - 1:
-                found["logits"][:, END] = -np.inf
-                generated.append(found["logits"].argmax(1))
+            outputs = dict(zip(self.outputs, results, strict=True))
+            past = {name: outputs[f"{name}_next"] for name in past}
+            if position >= prompt_NS.shape[1] - 1:
+                outputs["logits"][:, END] = -np.inf
+                generated.append(outputs["logits"].argmax(1))
         return np.stack(generated, 1).tolist()  # type: ignore[no-any-return]
 
 
-class Transformers(Generating):
-    """`GPT2LMHeadModel.generate`, with random weights of its own."""
+class Transformers(Generator):
+    """`GPT2LMHeadModel.generate`, with different random weights."""
 
     def __init__(self, folder: Path, threads: int, workers: int) -> None:
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -137,23 +137,23 @@ class Transformers(Generating):
 
     @torch.inference_mode()
     def generate(self, prompts: Prompts, new: int) -> list[list[int]]:
-        given = torch.tensor(prompts)
-        found = self.network.generate(
-            given, attention_mask=torch.ones_like(given), do_sample=False, min_new_tokens=new, max_new_tokens=new,
-            pad_token_id=END,
+        prompt_NS = torch.tensor(prompts)
+        output_NS = self.network.generate(
+            prompt_NS, attention_mask=torch.ones_like(prompt_NS), do_sample=False, min_new_tokens=new,
+            max_new_tokens=new, pad_token_id=END,
         )  # fmt: skip
-        return [list(row) for row in found[:, given.shape[1] :].tolist()]
+        return [list(row) for row in output_NS[:, prompt_NS.shape[1] :].tolist()]
 
 
-KINDS: dict[str, type[Generating]] = {
+KINDS: dict[str, type[Generator]] = {
     "native": Native, "ctranslate2": CTranslate2, "onnxruntime": OnnxRuntime, "transformers": Transformers,
 }  # fmt: skip
 
 
 class Server:
-    """Answers commands, one method each."""
+    """Server with one method per command."""
 
-    engine: Generating
+    engine: Generator
 
     def open(self, kind: str, folder: str, threads: int, workers: int = 1) -> dict[str, Any]:
         """Load the model."""

@@ -1,4 +1,4 @@
-"""`torch.nn.Transformer`: torch's own layers, with the embeddings and the loss that they leave to their users."""
+"""`torch.nn.Transformer`, with embeddings and loss, which it does not include."""
 
 import math
 import warnings
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.protocol import Task, serve
-from benchmarks.torch_peer import LogitsLoss, LossModule, TrainingPeer
+from benchmarks.contestants.torch_peer import LogitsLoss, LossModule, TrainingOnlyPeer
+from benchmarks.harness.protocol import Task, serve
 
 
 class Translator(nn.Module):
-    """Embedding, sinusoidal positions, the stacks, and the table of the embedding again."""
+    """Embedding, sinusoidal positions, encoder and decoder, and the tied output projection."""
 
     positions: Tensor
 
@@ -23,13 +23,13 @@ class Translator(nn.Module):
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.register_buffer("positions", sinusoids(task.max_positions, width), persistent=False)
         self.dropout = nn.Dropout(task.dropout)
-        with warnings.catch_warnings():  # of a faster way to run it that pre-norm rules out
+        with warnings.catch_warnings():  # about a fast path that pre-norm excludes
             warnings.simplefilter("ignore")
             self.stacks = nn.Transformer(
                 width, task.num_heads, task.num_layers, task.num_layers, task.inner_dim, task.dropout,
                 batch_first=True, norm_first=task.norm == "pre",
             )  # fmt: skip
-        for module in self.stacks.modules():  # dropout on what sub-layers add and nowhere else, as everybody has it
+        for module in self.stacks.modules():  # dropout only on sub-layer outputs, as in all contestants
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
@@ -41,7 +41,7 @@ class Translator(nn.Module):
         return embedded
 
     def forward(self, src: Tensor, tgt_in: Tensor, pad_id: int) -> Tensor:
-        """Logits. Padding stands behind the target, where causal attention never sees it: no mask for it."""
+        """Return the logits; padding follows the target, so causal attention needs no mask for it."""
         padding = src == pad_id
         future = nn.Transformer.generate_square_subsequent_mask(tgt_in.shape[1])
         hidden = self.stacks(
@@ -52,23 +52,23 @@ class Translator(nn.Module):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Section 3.5 of the paper."""
-    places = torch.arange(length)[:, None]
-    angles = places * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    """Return the sinusoidal positional encoding (section 3.5)."""
+    positions = torch.arange(length)[:, None]
+    angles = positions * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)
 
 
 class TorchLoss(LogitsLoss):
-    """All of it from torch."""
+    """Logits and loss of torch."""
 
     def logits(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         logits: Tensor = self.model(src, tgt_in, self.task.pad_id)
         return logits
 
 
-class TorchTransformer(TrainingPeer):
+class TorchTransformer(TrainingOnlyPeer):
     name = "torch.nn.Transformer"
-    notes = "its dropout on attention weights and inside the feed-forward network is set to 0"
+    notes = "dropout on attention weights and inside the feed-forward network set to 0"
 
     @staticmethod
     def version() -> str:

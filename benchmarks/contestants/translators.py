@@ -1,14 +1,14 @@
-"""Translators behind one protocol: the native engine, the torch engine, and CTranslate2 by itself.
+"""Translators with one protocol: the native engine, the torch engine, and CTranslate2's Python package.
 
     {"command": "open", "kind": "native", "bundle": ..., "lines": ..., "compute_type": "float32"}   -> nothing
-    {"command": "configure", "setting": {...}}                  -> nothing; threads, batches, most tokens per sentence
+    {"command": "configure", "setting": {...}}                  -> nothing; threads, batches, maximum length
     {"command": "translate", "beam": 4, "every": 1, "is_single": false}    -> sentences, tokens, seconds
     {"command": "translate_file", "beam": 4, "output": ...}                -> sentences, tokens, seconds
     {"command": "outputs", "beam": 4}                                      -> token ids of every sentence
 
-With `min_seconds` both are repeated until so much time has passed: some passes take less than a tenth of a second.
-`translate` takes and returns tokens, in the form that the engine's Python interface has: ids, or for CTranslate2
-strings. `translate_file` goes from a text file to a text file, with the same tokenizer for all.
+With `min_seconds`, `translate` and `translate_file` are repeated for at least this time, since some passes take less
+than a tenth of a second. `translate` measures from tokens to tokens in the format of the engine's Python interface:
+ids, or strings for CTranslate2. `translate_file` measures from text file to text file, with the same tokenizer.
 """
 
 import time
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.protocol import answer_with
+from benchmarks.harness.protocol import answer_with
 from clearhead.api import load
 from clearhead.config import DecodingConfig
 from clearhead.decoding.requests import AllowedTokens, Constraints, Request
@@ -40,7 +40,7 @@ def decoding_settings(beam: int, max_length: int = MAX_LENGTH) -> DecodingConfig
 
 
 class Translator(ABC):
-    """One engine with a model loaded."""
+    """Engine with a loaded model."""
 
     def __init__(self, bundle: Path, compute_type: str) -> None:
         self.bundle, self.compute_type = bundle, compute_type
@@ -49,15 +49,15 @@ class Translator(ABC):
 
     @abstractmethod
     def configure(self, setting: Setting) -> None:
-        """Set the number of threads, and what else the engine can choose."""
+        """Set the number of threads and the engine's further options."""
 
     @abstractmethod
     def inputs(self, lines: list[str]) -> list[Any]:
-        """Return the tokens of each line in the engine's form."""
+        """Return the tokens of each line in the engine's format."""
 
     @abstractmethod
     def run(self, inputs: list[Any], beam: int) -> list[Any]:
-        """Return the best output of each input, in the engine's form."""
+        """Return the best output of each input, in the engine's format."""
 
     @abstractmethod
     def ids(self, output: Any) -> list[int]:
@@ -73,7 +73,7 @@ class Translator(ABC):
 
 
 class Clearhead(Translator):
-    """An engine of clearhead, through its Python interface."""
+    """Engine of clearhead, used through its Python interface."""
 
     def __init__(self, bundle: Path, compute_type: str, engine: str) -> None:
         super().__init__(bundle, compute_type)
@@ -92,7 +92,7 @@ class Clearhead(Translator):
 
     def run(self, inputs: list[tuple[int, ...]], beam: int) -> list[Any]:
         requests = [Request(ids, 1, self._constraints(ids)) for ids in inputs]
-        return [found[0] for found in self.engine.run(requests, decoding_settings(beam, self.max_length))]
+        return [results[0] for results in self.engine.run(requests, decoding_settings(beam, self.max_length))]
 
     def _constraints(self, ids: tuple[int, ...]) -> Constraints | None:
         if self.shortlist is None:
@@ -103,17 +103,18 @@ class Clearhead(Translator):
         return list(output.tokens)
 
     def texts(self, lines: list[str], beam: int) -> tuple[list[str], int]:
-        found = self.model.translate_many(lines, settings=decoding_settings(beam, self.max_length), engine=self.engine)
-        return [one.text for one in found], sum(len(one.tokens) for one in found)
+        settings = decoding_settings(beam, self.max_length)
+        outputs = self.model.translate_many(lines, settings=settings, engine=self.engine)
+        return [output.text for output in outputs], sum(len(output.tokens) for output in outputs)
 
 
 class CTranslate2(Translator):
-    """CTranslate2's own Python package, as its documentation uses it."""
+    """CTranslate2's Python package, used as in its documentation."""
 
     def __init__(self, bundle: Path, compute_type: str) -> None:
         super().__init__(bundle, compute_type)
         vocab = range(self.tokenizer.vocab_size)
-        self.tokens = [self.tokenizer.piece(index) for index in vocab]
+        self.tokens = [self.tokenizer.token(index) for index in vocab]
         self.id_of = {token: index for index, token in enumerate(self.tokens)}
         config = self.model.config.model
         self.suppressed = [[self.tokens[index]] for index in sorted((config.pad_id, config.decoder_start_id))]
@@ -148,7 +149,7 @@ class CTranslate2(Translator):
         return [self.id_of[token] for token in output.hypotheses[0]]
 
     def texts(self, lines: list[str], beam: int) -> tuple[list[str], int]:
-        outputs = [self.ids(found) for found in self.run(self.inputs(lines), beam)]
+        outputs = [self.ids(result) for result in self.run(self.inputs(lines), beam)]
         return [self.tokenizer.decode(output) for output in outputs], sum(map(len, outputs))
 
 
@@ -160,7 +161,7 @@ KINDS: dict[str, Any] = {
 
 
 class Server:
-    """Answers commands, one method each."""
+    """Server with one method per command."""
 
     translator: Translator
     lines: list[str]
@@ -183,10 +184,10 @@ class Server:
         groups = [[each] for each in inputs] if is_single else [inputs]
 
         def run() -> list[Any]:
-            return [one for group in groups for one in self.translator.run(group, beam)]
+            return [output for group in groups for output in self.translator.run(group, beam)]
 
-        found, passes, seconds = _repeat(run, min_seconds)
-        return {"sentences": passes * len(found), "tokens": passes * self._count(found), "seconds": seconds}
+        outputs, passes, seconds = _repeat(run, min_seconds)
+        return {"sentences": passes * len(outputs), "tokens": passes * self._count(outputs), "seconds": seconds}
 
     def translate_file(self, beam: int, output: str, min_seconds: float = 0) -> dict[str, Any]:
         """Translate the file of sentences to another file."""
@@ -202,23 +203,23 @@ class Server:
 
     def outputs(self, beam: int) -> dict[str, Any]:
         """Return the token ids of the output of every sentence."""
-        found = self.translator.run(self.translator.inputs(self.lines), beam)
-        return {"outputs": [self.translator.ids(one) for one in found]}
+        outputs = self.translator.run(self.translator.inputs(self.lines), beam)
+        return {"outputs": [self.translator.ids(output) for output in outputs]}
 
-    def _count(self, found: Iterable[Any]) -> int:
-        """Count generated tokens, with the end token of each sentence."""
-        return sum(len(self.translator.ids(one)) + 1 for one in found)
+    def _count(self, outputs: Iterable[Any]) -> int:
+        """Return the number of generated tokens, with the end token of each sentence."""
+        return sum(len(self.translator.ids(output)) + 1 for output in outputs)
 
 
 def _repeat(run: Callable[[], Result], min_seconds: float) -> tuple[Result, int, float]:
-    """Run until `min_seconds` have passed; return the result, the number of passes and the seconds of all of them."""
+    """Repeat for at least `min_seconds`; return the result, the number of passes and their total seconds."""
     began, passes = time.perf_counter(), 0
     while True:
-        found = run()
+        result = run()
         passes += 1
         seconds = time.perf_counter() - began
         if seconds >= min_seconds:
-            return found, passes, seconds
+            return result, passes, seconds
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Speed and agreement of the native engine: `make bench-decoding DATA=<folder of Multi30k>` calls it.
+"""Speed and agreement of the native engine: `make bench-decoding DATA=<folder of Multi30k>`.
 
-Sections, each of which can be measured alone (`--sections`) and added to an earlier record (`--into`):
-translation  the native engine and CTranslate2 on trained models: tiny, small and 512 wide, float32 and int8
-avx2         the same in float32 with both restricted to AVX2
+Sections, which can be measured individually (`--sections`) and added to an existing record (`--into`):
+translation  native engine and CTranslate2 on trained models: tiny, small and 512 wide, float32 and int8
+avx2         the same in float32, with both restricted to AVX2
 files        from text file to text file
-interface    what the interfaces cost: a model with next to no work
-shortlist    the native engine with and without a shortlist
+interface    overhead of the interfaces, with a model of minimal size
+shortlist    native engine with and without a shortlist
 others       GPT-2's shape and MiniLM: CTranslate2, onnxruntime and transformers
 quality      agreement with the torch engine, BLEU of int8, memory
 
-Nothing else may run on the machine. Models are trained first, which takes about 50 minutes; they are kept.
+No other program may run on the machine. Models are trained first, in about 50 minutes, and kept.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from benchmarks.decoding.translation import (
     cells,
     target_of,
 )
-from benchmarks.record import Record, parser_of
+from benchmarks.harness.record import Record, create_parser
 from clearhead.api import load
 from clearhead.runtime.availability import instruction_set
 
@@ -67,24 +67,24 @@ class Benchmark:
         bundle = translator(shape, self.data, self.out)
         to_ctranslate2(bundle)
         plan = self.plan
-        if shape == "wide":  # takes twenty times as long per sentence as tiny
+        if shape == "wide":  # 20 times slower per sentence than tiny
             plan = dataclasses.replace(plan, every=3 * plan.every, every_single=3 * plan.every_single)
         return Translation(bundle, self.lines, compute_type, plan, self.cores)
 
     def translation(self) -> Iterator[list[Row]]:
-        """Measure all cells of the table, one shape and compute type after the other."""
+        """Measure all cells of the table, grouped by shape and compute type."""
         for shape in self.shapes:
             for compute_type in self.compute_types:
                 measured = self._translation(shape, compute_type)
-                wanted = [*cells(shape, compute_type)]
-                measured.run({}, "", wanted, {cell: target_of(cell) for cell in wanted})
+                table_cells = [*cells(shape, compute_type)]
+                measured.run({}, "", table_cells, {cell: target_of(cell) for cell in table_cells})
                 yield measured.rows
 
     def avx2(self) -> Iterator[list[Row]]:
         """Measure tiny in float32 with both engines restricted to AVX2."""
         measured = self._translation("tiny", "float32")
-        wanted = [*cells("tiny", "float32")]
-        measured.run(AVX2, ", AVX2", wanted, dict.fromkeys(wanted, AVX2_TARGET))
+        table_cells = [*cells("tiny", "float32")]
+        measured.run(AVX2, ", AVX2", table_cells, dict.fromkeys(table_cells, AVX2_TARGET))
         yield measured.rows
 
     def files(self) -> Iterator[list[Row]]:
@@ -96,7 +96,7 @@ class Benchmark:
                 yield measured.rows
 
     def interface(self) -> Iterator[Row]:
-        """Measure a model with next to no work: CTranslate2's interface takes and returns strings."""
+        """Measure a model of minimal size, to compare the overhead of the interfaces."""
         bundle = interface_model(self.out, load(translator("tiny", self.data, self.out)).tokenizer)
         to_ctranslate2(bundle)
         yield Translation(bundle, self.lines, "float32", self.plan, self.cores).run_interface()
@@ -124,7 +124,7 @@ class Benchmark:
             yield [measure_gpt(self.out, batch, self.plan.rounds, self.cores)]
 
     def quality(self) -> Iterator[dict[str, list[Row]]]:
-        """Compare with torch, int8 with float32, and the memory with weights and cache."""
+        """Compare native with torch, int8 with float32, and memory with the size of weights and cache."""
         sources, references = (read_lines(self.data, f"test_2016_flickr.{side}")[: self.size] for side in ("en", "de"))
         for shape in self.shapes:
             bundle = translator(shape, self.data, self.out)
@@ -136,7 +136,7 @@ class Benchmark:
 
 
 def merge(old: Any, new: Any) -> Any:
-    """Return the rows of an earlier record with new ones of the same name in their place."""
+    """Return the rows of an earlier record, with rows of the same name replaced by new ones."""
     if isinstance(new, dict) and not all(isinstance(rows, list) for rows in new.values()):
         return new
     if isinstance(new, dict):
@@ -150,16 +150,16 @@ def _key(row: Row) -> Any:
 
 
 def parse(arguments: Iterable[str]) -> argparse.Namespace:
-    parser = parser_of("decoding", (__doc__ or "").splitlines()[0], out="decoding")
+    parser = create_parser("decoding", (__doc__ or "").splitlines()[0], out="decoding")
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=[*SHAPES])
     parser.add_argument("--compute-types", nargs="+", default=["float32", "int8"], choices=["float32", "int8"])
     parser.add_argument("--sections", nargs="+", default=[*SECTIONS], choices=SECTIONS)
-    parser.add_argument("--into", type=Path, help="earlier record (.json) whose rows are kept unless measured again")
+    parser.add_argument("--into", type=Path, help="existing record (.json) whose rows are kept unless measured again")
     return parser.parse_args([*arguments])
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Measure the sections; the record is written after each measurement."""
+    """Measure the sections and write the record after each measurement."""
     import ctranslate2  # type: ignore[import-untyped]
 
     options = parse(arguments)
@@ -167,19 +167,19 @@ def main(arguments: Iterable[str]) -> None:
     plan = dataclasses.replace(plan, rounds=options.rounds or plan.rounds)
     record = Record("decoding", options, plan)
     benchmark = Benchmark(options, plan)
-    found: dict[str, Any] = {"translation": [], "other_models": [], "interface": {}, "quality": {}}
+    results: dict[str, Any] = {"translation": [], "other_models": [], "interface": {}, "quality": {}}
     if options.into:
         earlier = json.loads(options.into.read_text())
-        found = {name: earlier[name] for name in found}
-    places = {"others": "other_models", "interface": "interface", "quality": "quality"}
-    kept: dict[str, Any] = {}
+        results = {name: earlier[name] for name in results}
+    keys = {"others": "other_models", "interface": "interface", "quality": "quality"}
+    saved: dict[str, Any] = {}
     for section in options.sections:
         measure: Callable[[], Iterator[Any]] = getattr(benchmark, section)
-        place = places.get(section, "translation")
+        key = keys.get(section, "translation")
         for rows in measure():
-            found[place] = merge(found[place], rows)
-            kept = record.keep(ctranslate2=ctranslate2.__version__, isa=instruction_set(), **found)
-    print(render(kept))
+            results[key] = merge(results[key], rows)
+            saved = record.save(ctranslate2=ctranslate2.__version__, isa=instruction_set(), **results)
+    print(render(saved))
 
 
 if __name__ == "__main__":

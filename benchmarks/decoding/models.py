@@ -1,8 +1,7 @@
 """Models of the decoding benchmark: three translators trained on Multi30k, and MiniLM.
 
 The architectures are pinned here, so that ratios stay comparable when defaults of `clearhead train` change. Training
-takes about 50 minutes on two cores; a trained model in the output folder is used as it is. It computes in bfloat16
-where the CPU can.
+takes about 50 minutes on two cores, in bfloat16 if the CPU supports it; trained models in the output folder are reused.
 """
 
 import gzip
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.record import say
+from benchmarks.harness.record import log
 from clearhead.api import load
 from clearhead.bundle.writer import save
 from clearhead.cli.main import main as clearhead_command
@@ -81,7 +80,7 @@ def translator(name: str, data: Path, out: Path) -> Path:
     command = ["train", str(text / "train.en"), str(text / "train.de"), "--valid", str(text / "val.en"),
                str(text / "val.de"), "--languages", "en:de", "--out", str(folder), *time,
                *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]  # fmt: skip
-    say(f"training {name}: about {minutes} minutes")
+    log(f"training {name}: about {minutes} minutes")
     if clearhead_command(command):
         raise SystemExit(f"training {name} failed")
     finished.touch()
@@ -89,10 +88,10 @@ def translator(name: str, data: Path, out: Path) -> Path:
 
 
 def interface_model(out: Path, tokenizer: Tokenizer) -> Path:
-    """Return a translator with next to no work in the model: 1 + 1 layers, 16 wide, that never ends a sentence.
+    """Return a translator of minimal size: 1 + 1 layers, 16 wide, random weights, never generates the end token.
 
-    Its time is an upper bound of what an engine's interface costs. Its weights are random. The first channel of the
-    decoder's last norm is a constant 1, so the first column of the output weights is a bias, which rules the end out.
+    Its time is an upper bound of the overhead of an engine's interface. The first channel of the decoder's last norm is
+    a constant 1, so the first column of the output weights is a bias, which suppresses the end token.
     """
     folder = out / "models" / "interface"
     if folder.exists():

@@ -1,4 +1,4 @@
-"""GPT-2's shape and MiniLM: the native engine, CTranslate2, onnxruntime and transformers, in turns."""
+"""Comparison on GPT-2's shape and MiniLM: native engine, CTranslate2, onnxruntime and transformers, alternating."""
 
 import dataclasses
 from contextlib import ExitStack
@@ -9,27 +9,28 @@ import numpy as np
 
 from benchmarks.contestants.language_models import KINDS
 from benchmarks.decoding.translation import OWN_THREADS
-from benchmarks.group import Group
-from benchmarks.protocol import Setting
-from benchmarks.record import say
+from benchmarks.harness.processes import Processes
+from benchmarks.harness.protocol import Setting
+from benchmarks.harness.record import log
 from benchmarks.report import Result
 
 PROMPT, NEW = 64, 64
 ENCODER_BATCHES = (8, 16, 32, 64)
 WORKERS = {"encoders": ("ctranslate2", "onnxruntime"), "language_models": ("ctranslate2",)}
-"""Contestants that can divide batches among workers of fewer threads."""
+"""Contestants that can divide batches among several workers."""
 OWN_WEIGHTS = "transformers"
-"""Contestant of GPT-2's shape whose random weights are others."""
+"""Contestant of GPT-2's shape with different random weights."""
 
 
 def measure_gpt(out: Path, batch: int, rounds: int, cores: int, new: int = NEW) -> dict[str, Any]:
-    """Return the speed of generating `new` tokens after a prompt; the same weights must give the same tokens.
+    """Return the speed of generating `new` tokens after a prompt, and the number of equal outputs.
 
     Peers use their fastest number of workers.
     """
     with ExitStack() as stack:
         groups = {
-            kind: stack.enter_context(Group("language_models", Setting(threads=cores), OWN_THREADS)) for kind in KINDS
+            kind: stack.enter_context(Processes("language_models", Setting(threads=cores), OWN_THREADS))
+            for kind in KINDS
         }
         results: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         outputs: dict[str, Any] = {}
@@ -49,9 +50,9 @@ def measure_gpt(out: Path, batch: int, rounds: int, cores: int, new: int = NEW) 
                 [answer] = group.ask("generate", batch=batch, prompt=PROMPT, new=new)
                 results[kind].append({"tokens": answer["tokens"], "seconds": answer["seconds"]})
     rows = np.array(outputs["native"])
-    same = {kind: int((np.array(found) == rows).all(1).sum()) for kind, found in outputs.items()}
+    same = {kind: int((np.array(tokens) == rows).all(1).sum()) for kind, tokens in outputs.items()}
     name = f"GPT-2's shape, prompt of {PROMPT}, {new} new tokens, batch {batch}"
-    say(f"{name}: {_speeds(results)}, equal outputs {same}")
+    log(f"{name}: {_speeds(results)}, equal outputs {same}")
     return {
         "name": name,
         "results": results,
@@ -64,7 +65,9 @@ def measure_gpt(out: Path, batch: int, rounds: int, cores: int, new: int = NEW) 
 def measure_minilm(bundle: Path, huggingface: Path, lines: Path, rounds: int, cores: int) -> dict[str, Any]:
     """Return the speed of sentence embeddings; peers use their fastest batch size and number of workers."""
     with ExitStack() as stack:
-        groups = {kind: stack.enter_context(Group("encoders", Setting(threads=cores), OWN_THREADS)) for kind in KINDS}
+        groups = {
+            kind: stack.enter_context(Processes("encoders", Setting(threads=cores), OWN_THREADS)) for kind in KINDS
+        }
         results: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         best: dict[str, tuple[int, int]] = {}
         vectors: dict[str, Any] = {}
@@ -82,18 +85,18 @@ def measure_minilm(bundle: Path, huggingface: Path, lines: Path, rounds: int, co
         for _ in range(rounds):
             for kind, group in groups.items():
                 results[kind].append(dataclasses.asdict(_embed(group, best[kind][0])))
-    away = {kind: float(np.abs(found - vectors["native"]).max()) for kind, found in vectors.items()}
+    differences = {kind: float(np.abs(found - vectors["native"]).max()) for kind, found in vectors.items()}
     name = "MiniLM, 1,000 sentences"
-    say(f"{name}: {_speeds(results)}, largest difference {away}")
+    log(f"{name}: {_speeds(results)}, largest difference {differences}")
     settings = {kind: f"batch {batch}, {count} workers" if batch else "" for kind, (batch, count) in best.items()}
-    return {"name": name, "results": results, "settings": settings, "largest_difference": away}
+    return {"name": name, "results": results, "settings": settings, "largest_difference": differences}
 
 
-def _embed(group: Group, batch: int) -> Result:
+def _embed(group: Processes, batch: int) -> Result:
     [answer] = group.ask("embed", batch=batch)
     return Result(answer["tokens"], answer["seconds"])
 
 
 def _speeds(results: dict[str, list[Any]]) -> str:
-    means = {kind: sum(r["tokens"] for r in some) / sum(r["seconds"] for r in some) for kind, some in results.items()}
+    means = {kind: sum(r["tokens"] for r in runs) / sum(r["seconds"] for r in runs) for kind, runs in results.items()}
     return ", ".join(f"{kind} {speed:,.0f} tokens/s" for kind, speed in means.items())

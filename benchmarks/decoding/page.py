@@ -1,4 +1,4 @@
-"""The tables of the decoding benchmark, from its record."""
+"""Tables of a record of the decoding benchmark."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from benchmarks.decoding.quality import (
     TOLERANCE,
     is_near_tie,
 )
-from benchmarks.report import QUICK_NOTE, Speeds, aligned, host_line
+from benchmarks.report import QUICK_NOTE, Speeds, machine_line, markdown_table
 
 
 def render(record: dict[str, Any]) -> str:
-    """Return the whole result of a run, as Markdown."""
+    """Return the result of a run as Markdown."""
     parts = [_heading(record)]
     if record["translation"]:
         parts.append(_translation(record))
@@ -29,15 +29,15 @@ def render(record: dict[str, Any]) -> str:
 
 def _heading(record: dict[str, Any]) -> str:
     lines = [
-        f"{host_line(record)}, CTranslate2 {record['ctranslate2']}; kernels of the core: {record['isa']}",
+        f"{machine_line(record)}, CTranslate2 {record['ctranslate2']}; kernels of the core: {record['isa']}",
         f"Models trained on Multi30k, validation set, natural sentence ends, tokens per second; "
-        f"median of {record['plan']['rounds']} rounds, in turns",
+        f"median of {record['plan']['rounds']} alternating rounds",
     ]
     return "\n".join([*lines, *[QUICK_NOTE] * record["is_quick"]])
 
 
 def _ratio_range(results: dict[str, list[Any]], ours: str, theirs: str) -> str:
-    """Return the lowest and highest ratio of one round."""
+    """Return the lowest and the highest ratio of the rounds."""
     ratios = [(a["tokens"] / a["seconds"]) / (b["tokens"] / b["seconds"])
               for a, b in zip(results[ours], results[theirs], strict=True)]  # fmt: skip
     return f"{min(ratios):.2f}..{max(ratios):.2f}"
@@ -54,13 +54,13 @@ def _translation(record: dict[str, Any]) -> str:
         rows.append([row["name"], verdict, *(f"{speeds[name]:,.0f}" for name in names), f"{ratio:.2f}",
                      _ratio_range(row["results"], *names), f"{target or ''}",
                      row.get("setting", "native engine without a shortlist instead of CTranslate2")])  # fmt: skip
-    return aligned(head, rows)
+    return markdown_table(head, rows)
 
 
-def _interface(found: dict[str, Any]) -> str:
+def _interface(times: dict[str, Any]) -> str:
     return (
-        f"A model of 1 + 1 layers, 16 wide, which generates {found['tokens']} tokens per sentence, takes "
-        f"{found['ctranslate2']:.0f} microseconds per sentence with CTranslate2 and {found['native']:.0f} with the "
+        f"A model of 1 + 1 layers, 16 wide, which generates {times['tokens']} tokens per sentence, takes "
+        f"{times['ctranslate2']:.0f} microseconds per sentence with CTranslate2 and {times['native']:.0f} with the "
         "native engine (one thread): an upper bound of the cost of their interfaces (strings, ids)."
     )
 
@@ -74,21 +74,22 @@ def _other_models(record: dict[str, Any]) -> str:
         settings = ", ".join(f"{kind}: {text}" for kind, text in row["settings"].items() if text)
         rows.append([row["name"], "", *(f"{medians[kind]:,.0f}" for kind in ("native", *peers)),
                      *(f"{medians['native'] / medians[peer]:.2f}" for peer in peers), settings])  # fmt: skip
-    return aligned(head, rows)
+    return markdown_table(head, rows)
 
 
 def _verdict(is_reached: bool) -> str:
     return "reached" if is_reached else "missed"
 
 
-def _log_probs(one: dict[str, Any]) -> list[str]:
-    """Return the line on log-probabilities of a comparison with torch; none if it was recorded without."""
-    if not (found := one.get("log_probs")):
+def _log_probs(comparison: dict[str, Any]) -> list[str]:
+    """Return the line on log-probabilities of a comparison with torch, none for records without them."""
+    if not (difference := comparison.get("log_probs")):
         return []
+    name = f"{comparison['shape']}, beam {comparison['beam']}"
     return [
-        f"- {_verdict(found['of_tolerance'] <= 1)}: {one['shape']}, beam {one['beam']}: log-probabilities of "
-        f"{found['tokens']:,} tokens of equal translations differ by at most {found['largest']:.1e} "
-        f"({found['of_tolerance']:.0%} of {TOLERANCE:g} + {RELATIVE_TOLERANCE:g} |x|)"
+        f"- {_verdict(difference['of_tolerance'] <= 1)}: {name}: log-probabilities of "
+        f"{difference['tokens']:,} tokens of equal translations differ by at most {difference['largest']:.1e} "
+        f"({difference['of_tolerance']:.0%} of {TOLERANCE:g} + {RELATIVE_TOLERANCE:g} |x|)"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Outputs and memory of the native engine: agreement with torch, BLEU of int8, bytes that the core allocates."""
+"""Quality and memory of the native engine: agreement with torch, BLEU of int8, bytes allocated by the core."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants.translators import decoding_settings
-from benchmarks.record import say
+from benchmarks.harness.record import log
 from clearhead.api import Model, load
 from clearhead.decoding.requests import Request
 from clearhead.evaluation.metrics import bleu
@@ -23,32 +23,32 @@ MOST_MEMORY = 1.3
 
 
 def agreement(bundle: Path, lines: list[str], beam: int) -> dict[str, Any]:
-    """Compare the texts of the native and the torch engine; for each that differs, how close the decision was.
+    """Compare the outputs of the native and the torch engine.
 
-    Where they are equal, the log-probabilities of their tokens are compared. The torch engine reports the margin of
-    each search: the smallest difference of two log-probabilities (of totals, in beam search) by which one of its
-    decisions was made.
+    For different texts, the result contains the margin of the torch engine's search: the smallest difference of two
+    log-probabilities (of sums, in beam search) that determined one of its decisions. For equal texts, the
+    log-probabilities of their tokens are compared.
     """
     model = load(bundle)
     both = [_translate(model, lines, beam, engine, "float32") for engine in ("native", "torch")]
-    native, torch = ([one.text for one in found] for found in both)
+    native, torch = ([output.text for output in outputs] for outputs in both)
     differing = [index for index, (a, b) in enumerate(zip(native, torch, strict=True)) if a != b]
     margins = _margins(model, [lines[index] for index in differing], beam)
-    found = [
+    records = [
         {"source": lines[index], "native": native[index], "torch": torch[index], "margin": margin}
         for index, margin in zip(differing, margins, strict=True)
     ]
-    for one in found:
-        say(f"{bundle.name}, beam {beam}: {one}")
-    return {"shape": bundle.name, "beam": beam, "sentences": len(lines), "differing": found,
+    for record in records:
+        log(f"{bundle.name}, beam {beam}: {record}")
+    return {"shape": bundle.name, "beam": beam, "sentences": len(lines), "differing": records,
             "log_probs": log_prob_difference(*both)}  # fmt: skip
 
 
 def log_prob_difference(native: Sequence[Any], torch: Sequence[Any]) -> dict[str, float]:
     """Return the largest difference of a token's log-probability over the translations with equal tokens.
 
-    Keys: tokens (how many were compared), largest (absolute), of_tolerance (largest share of the tolerance; the
-    tolerance is met if it is at most 1).
+    Keys: tokens (number of compared tokens), largest (absolute difference), of_tolerance (largest fraction of the
+    tolerance, which is met if it is at most 1).
     """
     equal = [(a, b) for a, b in zip(native, torch, strict=True) if (a.text, a.tokens) == (b.text, b.tokens)]
     pairs = [pair for a, b in equal for pair in zip(a.token_log_probs, b.token_log_probs, strict=True)]
@@ -64,13 +64,13 @@ def _margins(model: Model, lines: list[str], beam: int) -> list[float]:
     """Return the margin of the torch engine's search for each line, decoded alone."""
     from clearhead.decoding.search import run_search
     from clearhead.decoding.search_batch import SearchBatch
-    from clearhead.engines.torch_generator import TorchGenerator
+    from clearhead.engines.torch_forward import TorchGenerator
 
     config, settings = model.config.model, decoding_settings(beam)
     margins = []
     for ids in model.tokenizer.encode_batch(lines):
         request = Request((*ids, config.eos_id))
-        longest = request.longest(settings, config.max_positions)
+        longest = request.output_limit(settings, config.max_positions)
         generator = TorchGenerator(model.network, config.pad_id)
         batch = SearchBatch(generator, [request.source], settings, [longest], config.eos_id, config.pad_id, 1)
         margins.append(float(run_search(batch)[0].margin))
@@ -89,8 +89,8 @@ def int8_quality(bundle: Path, lines: list[str], references: list[str], beam: in
 
 
 def _translate(model: Model, lines: list[str], beam: int, engine: str, compute_type: str) -> list[Any]:
-    chosen = model.engine(engine, compute_type)
-    return model.translate_many(lines, settings=decoding_settings(beam), engine=chosen, split=False)
+    loaded = model.engine(engine, compute_type)
+    return model.translate_many(lines, settings=decoding_settings(beam), engine=loaded, split=False)
 
 
 _MEASURE_MEMORY = """
@@ -103,20 +103,20 @@ native.configure({"threads": int(sys.argv[4])})
 loaded = _core.allocated_bytes()
 sources = native.inputs(Path(sys.argv[2]).read_text().splitlines())
 outputs = native.run(sources, int(sys.argv[3]))
-longest = [max(map(len, sources)), max(len(native.ids(one)) for one in outputs)]
+longest = [max(map(len, sources)), max(len(native.ids(output)) for output in outputs)]
 print(json.dumps({"loaded": loaded, "after": _core.allocated_bytes(), "longest": longest}))
 """
 
 
 def memory(bundle: Path, lines: Path, beam: int, threads: int) -> dict[str, Any]:
-    """Return the bytes of the core after translating the set, in a process of its own, and what they are for."""
+    """Return the bytes allocated by the core after translating the set in a separate process, and their use."""
     command = [sys.executable, "-c", _MEASURE_MEMORY, str(bundle), str(lines), str(beam), str(threads)]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    config, [source, target] = load(bundle).config.model, found["longest"]
+    measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    config, [source, target] = load(bundle).config.model, measured["longest"]
     sentences = threads * max(1, 24 // beam)  # decoded together: kRows in native/search.cpp
     entry = config.num_decoder_layers * 2 * config.model_dim * 4
     cache = sentences * entry * (beam * (target + 1) + source)
-    return {"shape": bundle.name, "beam": beam, "weights": _weight_bytes(bundle), "cache": cache, **found}
+    return {"shape": bundle.name, "beam": beam, "weights": _weight_bytes(bundle), "cache": cache, **measured}
 
 
 def _weight_bytes(bundle: Path) -> int:
@@ -127,6 +127,6 @@ def _weight_bytes(bundle: Path) -> int:
         return sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
 
 
-def is_near_tie(one: dict[str, Any]) -> bool:
-    """Return whether a sentence differs because of a decision within rounding."""
-    return bool(one["margin"] < NEAR_TIE)
+def is_near_tie(record: dict[str, Any]) -> bool:
+    """Return whether the outputs of a sentence differ because of a decision within rounding errors."""
+    return bool(record["margin"] < NEAR_TIE)

@@ -1,9 +1,8 @@
-"""Translation: the native engine and CTranslate2 on the same trained models, in turns.
+"""Translation speed of the native engine and CTranslate2 on the same trained models, alternating.
 
-Both translate the validation set of Multi30k with natural sentence ends, tokens in and tokens out: ids for the native
-engine, strings for CTranslate2, whose interface has nothing else. CTranslate2 first tries its settings on a part of the
-set, and its fastest count; the native engine chooses its batches itself. Tokens are counted with the end of each
-sentence.
+Both translate the validation set of Multi30k with natural sentence ends, from tokens to tokens: ids for the native
+engine, strings for CTranslate2, whose interface has no other format. For CTranslate2, the fastest setting is selected
+on a part of the set; the native engine selects its batches automatically. Token counts include end tokens.
 """
 
 import dataclasses
@@ -14,17 +13,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.group import Group
-from benchmarks.protocol import Setting
-from benchmarks.record import cpu_name, say
+from benchmarks.harness.processes import Processes
+from benchmarks.harness.protocol import Setting
+from benchmarks.harness.record import cpu_name, log
 from benchmarks.report import Result
 
 MODULE = "translators"
 CONTESTANTS = ("native", "ctranslate2")
 BATCHES = [("examples", 16), ("examples", 32), ("examples", 64), ("examples", 128), ("tokens", 1024), ("tokens", 4096)]
 
-# (shape, compute type, is single, beam) -> least ratio on a CPU with full-width AVX-512 (such as Zen 5), with
-# half-width (Zen 4)
+# (shape, compute type, is single, beam) -> minimum ratio on a CPU with full-width AVX-512 (such as Zen 5), and with
+# half-width AVX-512 (Zen 4)
 TARGETS: dict[tuple[str, str, bool, int], tuple[float, float]] = {
     ("tiny", "float32", False, 1): (2.0, 1.6), ("tiny", "float32", False, 4): (2.0, 1.7),
     ("small", "float32", False, 1): (1.5, 1.15), ("small", "float32", False, 4): (1.5, 1.2),
@@ -40,25 +39,25 @@ TARGETS: dict[tuple[str, str, bool, int], tuple[float, float]] = {
     ("wide", "int8", True, 1): (3.7, 3.8), ("wide", "int8", True, 4): (3.4, 3.3),
 }  # fmt: skip
 OWN_THREADS = {"OMP_NUM_THREADS": None, "MKL_NUM_THREADS": None}
-"""Contestants get their threads by their own settings. With MKL_NUM_THREADS=2, each worker of CTranslate2 would use two
-threads for every product and take up to three times as long."""
+"""Contestants set their own number of threads. With MKL_NUM_THREADS=2, each worker of CTranslate2 would use two threads
+for every product, up to three times slower."""
 AVX2 = {
     "CLEARHEAD_ISA": "avx2",
     "CT2_FORCE_CPU_ISA": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
-"""CTranslate2's variable restricts its own kernels only; its matrix products are those of oneDNN and MKL."""
+"""CTranslate2's variable restricts only its own kernels, not the matrix products of oneDNN and MKL."""
 AVX2_TARGET = 1.5
 SHORTLIST_TARGET = 1.3
 INTERFACE_TOKENS = 13
-"""Tokens per sentence of the model that measures the interface: the mean of a translation of Multi30k."""
+"""Tokens per sentence of the interface model, the mean length of a translation of Multi30k."""
 FILE_TARGETS = {"tiny": 1.6, "wide": 1.2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One comparison of the table."""
+    """Comparison in one row of the table."""
 
     shape: str
     compute_type: str
@@ -67,14 +66,14 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name in the table."""
-        how = "one by one, 1 thread" if self.is_single else "whole set"
-        return f"{self.shape}, {self.compute_type}, {how}, beam {self.beam}"
+        """Return the name in the table."""
+        mode = "one by one, 1 thread" if self.is_single else "whole set"
+        return f"{self.shape}, {self.compute_type}, {mode}, beam {self.beam}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is measured: rounds, and every n-th sentence of the set."""
+    """Number of rounds, and measured part of the set (every n-th sentence)."""
 
     rounds: int = 3
     every: int = 1
@@ -88,7 +87,7 @@ QUICK = Plan(rounds=1, every=16, every_single=128, every_trial=64, min_seconds=0
 
 
 class Translation:
-    """The comparison of one shape: both contestants in processes of their own, which stay open over all rounds."""
+    """Comparison of one shape, with both contestants in separate processes that run during all rounds."""
 
     def __init__(self, bundle: Path, lines: Path, compute_type: str, plan: Plan, cores: int) -> None:
         self.bundle, self.lines, self.compute_type = bundle, lines, compute_type
@@ -96,10 +95,12 @@ class Translation:
         self.rows: list[dict[str, Any]] = []
 
     def run(self, environment: Mapping[str, str], suffix: str, cells: list[Cell], targets: dict[Cell, float]) -> None:
-        """Measure some cells in turns and add their rows."""
+        """Measure cells, alternating the contestants, and add their rows."""
         with ExitStack() as stack:
             groups = {
-                kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores), {**OWN_THREADS, **environment}))
+                kind: stack.enter_context(
+                    Processes(MODULE, Setting(threads=self.cores), {**OWN_THREADS, **environment})
+                )
                 for kind in CONTESTANTS
             }
             for kind, group in groups.items():
@@ -119,46 +120,46 @@ class Translation:
                         results[kind].append(dataclasses.asdict(self._measure(group, cell, every)))
                 self._add(cell.name + suffix, results, describe(settings["ctranslate2"]), targets.get(cell))
 
-    def _translate(self, group: Group, cell: Cell, every: int, min_seconds: float = 0) -> Result:
-        asked = {"beam": cell.beam, "every": every, "is_single": cell.is_single, "min_seconds": min_seconds}
-        answer = group.ask("translate", **asked)[0]
+    def _translate(self, group: Processes, cell: Cell, every: int, min_seconds: float = 0) -> Result:
+        fields = {"beam": cell.beam, "every": every, "is_single": cell.is_single, "min_seconds": min_seconds}
+        answer = group.ask("translate", **fields)[0]
         return Result(answer["tokens"], answer["seconds"])
 
-    def _measure(self, group: Group, cell: Cell, every: int) -> Result:
+    def _measure(self, group: Processes, cell: Cell, every: int) -> Result:
         return self._translate(group, cell, every, self.plan.min_seconds)
 
-    def _best_setting(self, group: Group, cell: Cell) -> dict[str, Any]:
+    def _best_setting(self, group: Processes, cell: Cell) -> dict[str, Any]:
         """Return the fastest threads and batches of CTranslate2."""
         single = {"inter_threads": 1, "intra_threads": 1, "batch_type": "examples", "max_batch_size": 1}
         if cell.is_single:
             return single
         workers = [{"inter_threads": self.cores, "intra_threads": 1}]
         workers += [{"inter_threads": 1, "intra_threads": self.cores}] * (self.cores > 1)
-        tried: list[tuple[float, dict[str, Any]]] = []
+        trials: list[tuple[float, dict[str, Any]]] = []
 
         def measure(setting: dict[str, Any]) -> None:
             group.ask("configure", setting=setting)
             self._translate(group, cell, 64)
             speed = self._translate(group, cell, self.plan.every_trial, self.plan.min_seconds / 4).speed
-            tried.append((speed, setting))
+            trials.append((speed, setting))
 
         for batch_type, size in BATCHES:
             measure({**workers[0], "batch_type": batch_type, "max_batch_size": size})
-        best = max(tried, key=lambda each: each[0])[1]
+        best = max(trials, key=lambda each: each[0])[1]
         for other in workers[1:]:
             measure({**best, **other})
-        return max(tried, key=lambda each: each[0])[1]
+        return max(trials, key=lambda each: each[0])[1]
 
     def _add(self, name: str, results: dict[str, list[Any]], setting: str, target: float | None) -> None:
         self.rows.append({"name": name, "results": results, "setting": setting, "target": target})
         ours, theirs = (sum(one["tokens"] / one["seconds"] for one in results[kind]) for kind in CONTESTANTS)
-        say(f"{name}: {ours / theirs:.2f} times CTranslate2 (target {target or '-'}), {setting}")
+        log(f"{name}: {ours / theirs:.2f} times CTranslate2 (target {target or '-'}), {setting}")
 
     def run_files(self, beams: list[int], target: float) -> None:
         """Measure from text file to text file, with the same tokenizer."""
         with ExitStack() as stack:
             groups = {
-                kind: stack.enter_context(Group(MODULE, Setting(threads=self.cores), OWN_THREADS))
+                kind: stack.enter_context(Processes(MODULE, Setting(threads=self.cores), OWN_THREADS))
                 for kind in CONTESTANTS
             }
             folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -171,7 +172,7 @@ class Translation:
                 groups["native"].ask("configure", setting={"threads": self.cores})
                 groups["ctranslate2"].ask("configure", setting=setting)
                 results: dict[str, list[Any]] = {kind: [] for kind in CONTESTANTS}
-                for number in range(self.plan.rounds + 1):  # the first one to warm up
+                for number in range(self.plan.rounds + 1):  # the first one is a warm-up
                     for kind, group in groups.items():
                         seconds = self.plan.min_seconds if number else 0
                         output = f"{folder}/{kind}.txt"
@@ -182,34 +183,37 @@ class Translation:
                 self._add(name, results, describe(setting), target)
 
     def run_interface(self) -> dict[str, Any]:
-        """Return the microseconds per sentence of a model with next to no work, on one thread."""
+        """Return the microseconds per sentence of a model of minimal size, on one thread."""
         setting = {"threads": 1, "inter_threads": 1, "intra_threads": 1, "batch_type": "examples", "max_batch_size": 64,
                    "max_length": INTERFACE_TOKENS}  # fmt: skip
-        cell, found = Cell("interface", self.compute_type, False, 1), dict[str, list[float]]()
+        cell, times = Cell("interface", self.compute_type, False, 1), dict[str, list[float]]()
         with ExitStack() as stack:
-            groups = {kind: stack.enter_context(Group(MODULE, Setting(threads=1), OWN_THREADS)) for kind in CONTESTANTS}
+            groups = {
+                kind: stack.enter_context(Processes(MODULE, Setting(threads=1), OWN_THREADS)) for kind in CONTESTANTS
+            }
             for kind, group in groups.items():
                 self._open(group, kind)
                 group.ask("configure", setting=setting)
                 self._translate(group, cell, 32)  # warm up
-                found[kind] = []
+                times[kind] = []
             for _ in range(self.plan.rounds):
                 for kind, group in groups.items():
                     [answer] = group.ask("translate", beam=1, every=1, is_single=False, min_seconds=1)
-                    found[kind].append(1e6 * answer["seconds"] / answer["sentences"])
-        return {"tokens": INTERFACE_TOKENS, **{kind: statistics.median(each) for kind, each in found.items()}}
+                    times[kind].append(1e6 * answer["seconds"] / answer["sentences"])
+        return {"tokens": INTERFACE_TOKENS, **{kind: statistics.median(each) for kind, each in times.items()}}
 
-    def _open(self, group: Group, kind: str) -> None:
+    def _open(self, group: Processes, kind: str) -> None:
         group.ask("open", kind=kind, bundle=str(self.bundle), lines=str(self.lines), compute_type=self.compute_type)
 
     def run_shortlist(self, shortlist: Path, beam: int) -> dict[str, Any]:
-        """Return the speed of the native engine with a shortlist and without, in turns."""
+        """Return the speed of the native engine with and without a shortlist, alternating."""
         settings = {"with": {"threads": self.cores, "shortlist": str(shortlist)}, "without": {"threads": self.cores}}
         results: dict[str, list[Any]] = {name: [] for name in settings}
         cell = Cell(self.bundle.name, self.compute_type, False, beam)
         with ExitStack() as stack:
             groups = {
-                name: stack.enter_context(Group(MODULE, Setting(threads=self.cores), OWN_THREADS)) for name in settings
+                name: stack.enter_context(Processes(MODULE, Setting(threads=self.cores), OWN_THREADS))
+                for name in settings
             }
             for name, group in groups.items():
                 self._open(group, "native")
@@ -222,7 +226,7 @@ class Translation:
 
 
 def target_of(cell: Cell) -> float:
-    """Return the least ratio on this CPU: on Zen 4, which runs AVX-512 at half width, and on all others."""
+    """Return the minimum ratio for this CPU, which depends on the width of its AVX-512 units."""
     full_width, half_width = TARGETS[cell.shape, cell.compute_type, cell.is_single, cell.beam]
     return half_width if "family 25 " in cpu_name() else full_width
 
@@ -235,6 +239,6 @@ def cells(shape: str, compute_type: str) -> Iterator[Cell]:
 
 
 def describe(setting: dict[str, Any]) -> str:
-    """Return CTranslate2's setting in a few words."""
+    """Return CTranslate2's setting as text."""
     inter, intra = setting["inter_threads"], setting["intra_threads"]
     return f"{inter} x {intra} threads, batch {setting['max_batch_size']} {setting['batch_type']}"

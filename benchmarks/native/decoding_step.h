@@ -14,18 +14,18 @@ struct Shape {
     int width, inner, heads, layers, vocabulary;
 };
 
-constexpr int kPositions = 10;     // of the cache that self-attention reads, the row's own included
+constexpr int kPositions = 10;     // positions that self-attention reads, including the row's
 constexpr int kSourceLength = 14;  // positions that cross-attention reads
 
-// A model with uniformly distributed weights, pre-norm and tied embeddings. It has no encoder layers: a step reads
-// their results, not their weights.
+// Return a pre-norm model with uniformly distributed weights and tied embeddings. It has no encoder layers, because a
+// step reads only their results.
 std::unique_ptr<Model> random_model(const Shape& shape, bool int8, const Kernels& kernels);
 
-// Sentences with `beam` hypotheses each, at the last of kPositions positions.
+// Decoding step of several sentences with `beam` hypotheses each, at the last of kPositions positions.
 class DecodingStep {
   public:
     DecodingStep(const Model& model, int sentences, int beam);
-    // Decodes all rows and scans the vocabulary, as a step of the search does. Each call has other tokens.
+    // Decode all rows and scan the vocabulary, like a step of the search. Each call uses different tokens.
     void run();
     // Return the sum of the log-probabilities of the best tokens of the last call.
     float best() const { return best_; }

@@ -25,12 +25,12 @@ const Peak& select_peak(const char* name) {
 #define CALL(name) clearhead_peak_##name(),
     for (const Peak* peak : {EACH_ISA(CALL)})
         if (std::strcmp(peak->name, name) == 0) return *peak;
-    throw std::invalid_argument(std::string("no limits were compiled for instruction set ") + name);
+    throw std::invalid_argument(std::string("the limits were not compiled for instruction set ") + name);
 }
 
 namespace {
 
-// Return the least time of a call, in ticks, of as many calls as fit into the time, but at least three.
+// Return the least time of a call in ticks, over at least three calls and at least the given time.
 template <class Call>
 double least_ticks(double time, Call call) {
     double least = INFINITY;
@@ -55,7 +55,7 @@ class Benchmark {
         : kernels_(kernels), peak_(select_peak(kernels.name)), rate_(ticks_per_second()), seconds_(seconds) {}
 
     void run(const std::vector<Shape>& shapes) {
-        constexpr size_t kMemory = size_t{256} << 20;  // larger than caches are
+        constexpr size_t kMemory = size_t{256} << 20;  // larger than any cache
         std::printf("{\"isa\": \"%s\", \"seconds\": %g, \"positions\": %d, \"source_length\": %d,\n", kernels_.name,
                     seconds_, kPositions, kSourceLength);
         std::printf("\"float32\": %.6g, \"int8\": %.6g, \"memory\": %.6g, \"runs\": [", peak(peak_.multiply_floats),
@@ -66,14 +66,14 @@ class Benchmark {
     }
 
   private:
-    // Multiply-adds per second of the best of several runs of about 2 milliseconds.
+    // Return the multiply-adds per second of the best of several runs of about 2 milliseconds.
     double peak(size_t (*multiply)(size_t)) const {
         size_t count = 0;
         const double least = least_ticks(0.1 * rate_, [&] { count = multiply(300000); });
         return (double)count * rate_ / least;
     }
 
-    // Bytes per second when a buffer is read again and again, from the cache that holds it or from memory.
+    // Return the bytes per second of reading a buffer repeatedly, from the cache that contains it or from memory.
     double bandwidth(size_t bytes) {
         const size_t count = (bytes / sizeof(float) + 127) / 128 * 128;
         const Buffer<float> buffer(count);
@@ -92,7 +92,7 @@ class Benchmark {
             std::vector<double> whole, stages[kStages];
             Costs costs;
             const uint64_t begin = ticks();
-            // The first step of each kind is not counted. Timed steps alternate with steps of the plain kernels.
+            // Warm-up steps are not counted. Steps with timed kernels alternate with steps with plain kernels.
             for (int i = 0; i < 4 || (double)(ticks() - begin) < seconds_ * rate_; i++) {
                 table = kernels_;
                 const uint64_t start = ticks();
@@ -138,7 +138,7 @@ Shape parse_shape(const char* text) {
                                   &shape.layers, &shape.vocabulary);
     if (found != 6 || std::min({shape.width, shape.inner, shape.heads, shape.layers, shape.vocabulary}) < 1 ||
         shape.width % shape.heads)
-        throw std::invalid_argument(std::string("not NAME:WIDTH:INNER:HEADS:LAYERS:VOCABULARY: ") + text);
+        throw std::invalid_argument(std::string("expected NAME:WIDTH:INNER:HEADS:LAYERS:VOCABULARY, got ") + text);
     shape.name = name;
     return shape;
 }

@@ -17,12 +17,12 @@ namespace clearhead::KERNELS_NAMESPACE {
 #if defined(__AVX512F__)
 constexpr size_t kRegisters = 12 * 64, kIntegerRegisters = kRegisters;  // bytes
 #elif defined(__AVX2__)
-constexpr size_t kRegisters = 12 * 32, kIntegerRegisters = 8 * 32;  // of 16; four have weights
+constexpr size_t kRegisters = 12 * 32, kIntegerRegisters = 8 * 32;  // of 16; four contain weights
 #else
 constexpr size_t kRegisters = 12 * 16, kIntegerRegisters = kRegisters;
 #endif
 
-// Keeps the compiler from computing a result that nobody reads, or from computing it only once.
+// Keeps the compiler from removing the computation of an unused value, or from computing it only once.
 template <class Value>
 ALWAYS_INLINE void hide(Value& value) {
     asm volatile("" : "+m"(value));
@@ -39,7 +39,7 @@ static size_t multiply_floats(size_t steps) {
     return steps * kChains * kLanes;
 }
 
-// What load_inputs takes: int8 or int16 values, depending on the instruction set.
+// Argument of load_inputs: int8 or int16 values, depending on the instruction set.
 struct Zeros {
     alignas(64) uint8_t bytes[512] = {};
     operator const int8_t*() const { return (const int8_t*)bytes; }
@@ -53,7 +53,7 @@ static size_t multiply_integers(size_t steps) {
     Inputs inputs[kChains];
     hide(zeros);
     const Weights weights = load_weights(zeros.bytes);
-    UNROLL for (int c = 0; c < kChains; c++) {  // all loops, or the sums are kept in memory
+    UNROLL for (int c = 0; c < kChains; c++) {  // without unrolling, the sums are kept in memory
         sums[c] = all_sums(c);
         inputs[c] = load_inputs(zeros);
     }
@@ -61,7 +61,7 @@ static size_t multiply_integers(size_t steps) {
             hide(inputs[c]);  // the product with the same input would be computed once
             multiply_add(sums[c], weights, inputs[c]);
         }
-    Lanes total = all(0.0f);  // hide(sums) would keep them in memory too
+    Lanes total = all(0.0f);  // hide(sums) would also keep them in memory
     UNROLL for (int c = 0; c < kChains; c++) total = add(total, as_floats(sums[c]));
     hide(total);
     return steps * kChains * kLanes * 4;

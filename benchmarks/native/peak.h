@@ -1,4 +1,4 @@
-// Measured limits of one core: multiply-adds from registers, and reading memory.
+// Limits of one core: multiply-adds on registers, and reading memory.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace clearhead {
 
 struct Peak {
-    const char* name;  // of the instruction set
+    const char* name;  // name of the instruction set
     // Run independent chains of multiply-adds, `steps` each. Return the number of multiply-adds.
     size_t (*multiply_floats)(size_t steps);
     size_t (*multiply_integers)(size_t steps);
@@ -14,7 +14,7 @@ struct Peak {
     float (*read)(const float* data, size_t count);
 };
 
-// Return the limits for the instruction set of this name. Throws std::invalid_argument if there is none.
+// Return the limits for an instruction set. Throws std::invalid_argument if it was not compiled.
 const Peak& select_peak(const char* name);
 
 }  // namespace clearhead

@@ -34,7 +34,7 @@ const char* stage_name(int stage) {
 
 namespace {
 
-// Ticks between two readings of the clock, which are part of every measured interval.
+// Return the ticks between two readings of the clock, which are part of every measured interval.
 double ticks_of_clock() {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 1000; i++) {
@@ -89,7 +89,7 @@ void quantize(Activations& x, int rows) {
     recorder.time(kQuantize, [&] { recorder.real->quantize(x, rows); });
 }
 
-// The kernel quantizes each row after its norm. Here all rows are quantized after all norms, to time both.
+// The kernel quantizes each row after its norm. Here all rows are quantized after all norms, to time both separately.
 void normalize(const Norm& norm, const float* x, int rows, Activations& y) {
     Activations floats = y;
     floats.integers = nullptr;

@@ -38,7 +38,7 @@ struct Cost {
 
 using Costs = std::array<Cost, kStages>;
 
-// Not synchronized with the instructions around it: up to a hundred of them may be counted to the neighboring stage.
+// Not synchronized with surrounding instructions: up to a hundred of them may be attributed to the neighboring stage.
 inline uint64_t ticks() {
 #if defined(__x86_64__)
     return __builtin_ia32_rdtsc();  // a tenth of the time of a system clock

@@ -1,1 +1,1 @@
-"""Real data: recipes run to the end, each score with its time and machine written into docs/results.md."""
+"""Experiments on real data: train by a recipe, evaluate, and write scores, times and machine to docs/results.md."""

@@ -1,4 +1,4 @@
-"""The data sets of docs/results.md as files that `clearhead train` reads. Made from the originals."""
+"""Preparation of the data sets of docs/results.md: original files to files for `clearhead train`."""
 
 import gzip
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Files:
-    """What one entry trains, validates and tests on. A test set has a name."""
+    """Training, validation and (named) test files of an experiment."""
 
     train: Sequence[Path]
     valid: Sequence[Path]
@@ -16,25 +16,25 @@ class Files:
 
 
 def lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a gzipped text."""
+    """Return the lines of a gzipped text."""
     with gzip.open(path, "rt", encoding=encoding, newline="\n") as file:
         return [line.rstrip("\n") for line in file]
 
 
 def write(path: Path, rows: Iterable[str]) -> Path:
-    """Rows as lines of a new file."""
+    """Write rows as lines of a new file and return its path."""
     path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     return path
 
 
-def every(rows: Sequence[str], step: int) -> tuple[list[str], list[str]]:
-    """(train, valid): every `step`-th distinct row is held out, so that test sets stay unseen until the end."""
-    held = set(sorted(set(rows))[::step])
-    return [row for row in rows if row not in held], [row for row in rows if row in held]
+def hold_out(rows: Sequence[str], step: int) -> tuple[list[str], list[str]]:
+    """Return (train, valid) rows; every `step`-th distinct row is held out for validation."""
+    held_out = set(sorted(set(rows))[::step])
+    return [row for row in rows if row not in held_out], [row for row in rows if row in held_out]
 
 
 def multi30k(data: Path, out: Path) -> Files:
-    """Image captions, raw text, English to German."""
+    """Return the files of the image captions, raw text, English to German."""
     folder = data / "multi30k"
 
     def sides(name: str) -> list[Path]:
@@ -44,7 +44,7 @@ def multi30k(data: Path, out: Path) -> Files:
 
 
 def multi30k_bpe(data: Path, out: Path) -> Files:
-    """The same captions lower-cased, tokenised and cut by BPE, as published."""
+    """Return the files of the same captions as published: lower-cased, tokenised, BPE."""
     folder = data / "multi30k-bpe10k"
 
     def sides(name: str) -> list[Path]:
@@ -54,34 +54,34 @@ def multi30k_bpe(data: Path, out: Path) -> Files:
 
 
 def sst2(data: Path, out: Path) -> Files:
-    """Sentences of film reviews. A twentieth of the training sentences chooses the weights; dev is the test."""
-    train, valid = every(lines(data / "sst2" / "train.tsv.gz"), 20)
+    """Return sentences of film reviews; 5 % of the training sentences are for validation, dev is the test set."""
+    train, valid = hold_out(lines(data / "sst2" / "train.tsv.gz"), 20)
     files = [write(out / "train.tsv", train)], [write(out / "valid.tsv", valid)]
     return Files(*files, {"dev": [data / "sst2" / "dev.tsv.gz"]})
 
 
 def trec(data: Path, out: Path) -> Files:
-    """Questions and the six kinds of answer that they ask for."""
+    """Return questions with six classes of expected answers."""
 
     def rows(name: str) -> list[str]:
         split = (line.split(" ", 1) for line in lines(data / "trec" / name, "latin-1"))
         return [f"{text}\t{label.split(':')[0]}" for label, text in split]
 
-    train, valid = every(rows("train_5500.label.gz"), 20)
+    train, valid = hold_out(rows("train_5500.label.gz"), 20)
     test = write(out / "test.tsv", rows("TREC_10.label.gz"))
     return Files([write(out / "train.tsv", train)], [write(out / "valid.tsv", valid)], {"test": [test]})
 
 
 def masakhaner(data: Path, out: Path) -> Files:
-    """Swahili news with names. A twentieth of the training sentences chooses the weights; dev is the test."""
+    """Return Swahili news with named entities; 5 % of the training sentences for validation, dev for the test."""
     sentences = "\n".join(lines(data / "masakhaner-swa" / "train.txt.gz")).split("\n\n")
-    train, valid = every([sentence.strip("\n") for sentence in sentences if sentence.strip()], 20)
+    train, valid = hold_out([sentence.strip("\n") for sentence in sentences if sentence.strip()], 20)
     files = [write(out / "train.conll", ("\n\n".join(train),))], [write(out / "valid.conll", ("\n\n".join(valid),))]
     return Files(*files, {"dev": [data / "masakhaner-swa" / "dev.txt.gz"]})
 
 
 def shakespeare(data: Path, out: Path) -> Files:
-    """All plays as one text: the first 85 % train, the next 5 % choose the weights, the last 10 % are the test."""
+    """Return the plays as one text: first 85 % training, next 5 % validation, last 10 % test."""
     with gzip.open(data / "text" / "shakespeare.txt.gz", "rt", encoding="utf-8", newline="\n") as file:
         text = file.read()
     ends = [0, int(0.85 * len(text)), int(0.9 * len(text)), len(text)]
@@ -92,26 +92,26 @@ def shakespeare(data: Path, out: Path) -> Files:
 
 
 def scan(split: str, data: Path, out: Path) -> Files:
-    """Commands and the actions that they mean. A fiftieth of the training commands chooses the weights."""
+    """Return commands with their actions; 2 % of the training commands are for validation."""
 
     def rows(part: str) -> list[str]:
-        found = lines(data / "scan" / f"tasks_{part}_{split}.txt.gz")
-        return ["\t".join(row.removeprefix("IN: ").split(" OUT: ")) for row in found]
+        commands = lines(data / "scan" / f"tasks_{part}_{split}.txt.gz")
+        return ["\t".join(row.removeprefix("IN: ").split(" OUT: ")) for row in commands]
 
-    train, valid = every(rows("train"), 50)
+    train, valid = hold_out(rows("train"), 50)
     test = write(out / "test.tsv", rows("test"))
     return Files([write(out / "train.tsv", train)], [write(out / "valid.tsv", valid)], {"test": [test]})
 
 
 def digits(data: Path, out: Path) -> Files:
-    """scikit-learn's digits, 8x8: every fifth picture is the test; of the others a part chooses the weights."""
+    """Return scikit-learn's digits, 8x8: every fifth image is for the test, a part of the others for validation."""
     from clearhead.data.readers.images import write_digits
 
     whole = out / "all"
     if not whole.exists():
         write_digits(whole)
-    for number, picture in enumerate(sorted(whole.glob("*/*.png"))):
-        target = out / ("test" if number % 5 == 0 else "train") / picture.parent.name / picture.name
+    for number, image in enumerate(sorted(whole.glob("*/*.png"))):
+        target = out / ("test" if number % 5 == 0 else "train") / image.parent.name / image.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(picture.read_bytes())
+        target.write_bytes(image.read_bytes())
     return Files([out / "train"], [], {"every fifth": [out / "test"]})

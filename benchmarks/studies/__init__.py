@@ -1,1 +1,1 @@
-"""All studies run to the end, and docs/studies.md made from their raw numbers."""
+"""Running all studies, and generating docs/studies.md from their results."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.studies [NAME ...]`: run studies at their default size, and write docs/studies.md.
+"""`python -m benchmarks.studies [NAME ...]`: run studies at their default size and write docs/studies.md.
 
-Each has its own folder under runs/studies and goes on there if it was cut off. After each one its raw numbers and
-pictures go to docs/studies/, and the page is written anew, so that it grows while the studies run.
+Each study has its own folder under runs/studies and resumes there after an interruption. After each study, its results
+and figures are copied to docs/studies/ and the page is updated.
 """
 
 import argparse
@@ -9,35 +9,35 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.core import require_core
+from benchmarks.harness.record import require_core
 from benchmarks.results.__main__ import machine
 from benchmarks.studies.page import DOCS, publish, write_page
-from clearhead.study.registry import STUDIES, find
+from clearhead.study.registry import STUDIES, get_study
 
 INTERRUPTED = (130, 143)
 
 
 def main() -> int:
-    """Runs what is missing."""
+    """Run the unfinished studies, publish their results and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(STUDIES)}; none: all of them")
-    parser.add_argument("--runs", type=Path, default=Path("runs/studies"), help="where their folders are")
-    parser.add_argument("--seeds", type=int, help="more than the study's own")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"studies to run (default: all): {', '.join(STUDIES)}")
+    parser.add_argument("--runs", type=Path, default=Path("runs/studies"), help="parent folder of the study folders")
+    parser.add_argument("--seeds", type=int, help="number of seeds (default: chosen by each study)")
     parser.add_argument("--page-only", action="store_true", help="only write docs/studies.md from docs/studies/")
     arguments = parser.parse_args()
     require_core()
-    studies = [] if arguments.page_only else [find(name) for name in arguments.names or STUDIES]
+    studies = [] if arguments.page_only else [get_study(name) for name in arguments.names or STUDIES]
     failed = []
-    for number, study in enumerate(studies):
-        left = sum(one.minutes for one in studies[number:])
-        print(f"{study.about.name}: {number + 1} of {len(studies)}, at most {left:.0f} minutes left", file=sys.stderr)
-        code = run(study.about.name, arguments.runs / study.about.name, arguments.seeds)
-        if code in INTERRUPTED:
-            return code
-        if code:
-            failed.append(study.about.name)
+    for index, study in enumerate(studies):
+        name, minutes = study.info.name, sum(remaining.minutes for remaining in studies[index:])
+        print(f"{name}: {index + 1} of {len(studies)}, at most {minutes:.0f} minutes left", file=sys.stderr)
+        exit_code = run(name, arguments.runs / name, arguments.seeds)
+        if exit_code in INTERRUPTED:
+            return exit_code
+        if exit_code:
+            failed.append(name)
             continue
-        publish(arguments.runs / study.about.name, machine())
+        publish(arguments.runs / name, machine())
         write_page()
     write_page()
     print(f"wrote {DOCS / 'studies.md'}" + (f"; failed: {', '.join(failed)}" if failed else ""), file=sys.stderr)
@@ -45,9 +45,9 @@ def main() -> int:
 
 
 def run(name: str, folder: Path, seeds: int | None) -> int:
-    """One study as a user runs it, in a process of its own, so that one that breaks leaves the others alone."""
-    more = [] if seeds is None else ["--seeds", str(seeds)]
-    command = [sys.executable, "-m", "clearhead", "study", name, "--out", str(folder), *more]
+    """Run one study through the command line, so that a crash does not affect the others, and return its exit code."""
+    options = [] if seeds is None else ["--seeds", str(seeds)]
+    command = [sys.executable, "-m", "clearhead", "study", name, "--out", str(folder), *options]
     return subprocess.run(command, check=False).returncode
 
 

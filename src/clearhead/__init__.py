@@ -1,4 +1,4 @@
-"""clearhead trains, runs, serves and opens up Transformers on your own text, on the machine you have.
+"""Train, run, serve and inspect Transformer models on your own text and machine.
 
     import clearhead
 
@@ -6,8 +6,7 @@
     model = clearhead.load("runs/de")
     print(model.translate("A small dog runs.").text)
 
-The names below are looked up when they are used, so that importing clearhead stays fast: torch comes with the first
-of them.
+The public names are imported on first use, so that `import clearhead` is fast and does not import torch.
 """
 
 from typing import TYPE_CHECKING

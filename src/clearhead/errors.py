@@ -1,29 +1,29 @@
-"""What can go wrong through no fault of clearhead's, as one tree.
+"""The exceptions that users can cause.
 
-    ClearheadError            anything a user can cause; the CLI prints it as one line and exits with 2
+    ClearheadError            base class; the CLI prints the message as one line and exits with code 2
     ├── ConfigError           a setting that is unknown, of the wrong type or contradicts another
-    ├── DataError             a corpus or text that cannot be used; names the file and the line
-    ├── TokenizerError        a tokenizer that cannot be built or cannot express what was asked
-    ├── BundleError           a model folder that is missing, damaged, of another version or in the way
-    ├── DecodingError         a request that search or an engine cannot honour
-    ├── TrainingError         a run that cannot start or go on
-    ├── TaskError             a verb for which a model was not trained
-    ├── InspectionError       a part of a network, or a step of its work, that is not there to be looked at
+    ├── DataError             a corpus or text that cannot be used; the message names file and line
+    ├── TokenizerError        a tokenizer that cannot be built, or a text or token that it cannot represent
+    ├── BundleError           a model folder that is missing, damaged, of another version, or cannot be written
+    ├── DecodingError         a request that search or an engine does not support
+    ├── TrainingError         a run that cannot start or continue
+    ├── TaskError             a command for which the model was not trained
+    ├── InspectionError       a part of a network or a step of decoding that does not exist
     ├── RequestCancelledError a request that was cancelled while it was computed
-    ├── MissingPackageError   an optional package that is not installed; names the extra that installs it
-    ├── InteropError          a foreign checkpoint, or a format, that cannot hold what is asked
-    ├── ServingError          a server that cannot start, or a request that it does not take
-    └── StudyError            a study that is unknown, or a folder that holds another one
+    ├── MissingPackageError   an optional package that is not installed; the message names the extra
+    ├── InteropError          a foreign checkpoint that cannot be read, or a model that a format cannot represent
+    ├── ServingError          a server that cannot start, or a request that it rejects
+    └── StudyError            an unknown study, or a folder with the results of another one
 
-Each message says what was expected, what came and what to do. Bugs of our own are plain `assert`s and are never
-caught: they exit with 1 and a traceback.
+Each message states what was expected, what was found and what to do. Internal bugs are plain `assert`s, which are never
+caught: the CLI exits with code 1 and a traceback.
 """
 
 from pathlib import Path
 
 
 class ClearheadError(Exception):
-    """Base of everything a user can cause."""
+    """Base class of all exceptions that users can cause."""
 
 
 class ConfigError(ClearheadError):
@@ -35,32 +35,32 @@ class DataError(ClearheadError):
 
     @classmethod
     def at(cls, path: Path | str, line: int, problem: str) -> "DataError":
-        """The error for one place in one file, in the form that editors and terminals can jump to."""
+        """Return the error for a line of a file, in the form `path:line: problem` that editors recognize."""
         return cls(f"{path}:{line}: {problem}")
 
 
 class TokenizerError(ClearheadError):
-    """A tokenizer that cannot be built or cannot express what was asked."""
+    """A tokenizer that cannot be built, or a text or token that it cannot represent."""
 
 
 class BundleError(ClearheadError):
-    """A model folder that is missing, damaged, of another version or in the way."""
+    """A model folder that is missing, damaged, of another version, or cannot be written."""
 
 
 class DecodingError(ClearheadError):
-    """A request that search or an engine cannot honour."""
+    """A request that search or an engine does not support."""
 
 
 class TrainingError(ClearheadError):
-    """A run that cannot start or go on."""
+    """A run that cannot start or continue."""
 
 
 class TaskError(ClearheadError):
-    """A verb for which a model was not trained."""
+    """A command for which the model was not trained."""
 
 
 class InspectionError(ClearheadError):
-    """A part of a network, or a step of its work, that is not there to be looked at."""
+    """A part of a network or a step of decoding that does not exist."""
 
 
 class RequestCancelledError(ClearheadError):
@@ -68,7 +68,7 @@ class RequestCancelledError(ClearheadError):
 
 
 class InteropError(ClearheadError):
-    """A foreign checkpoint that cannot be read, or a model that a foreign format cannot hold."""
+    """A foreign checkpoint that cannot be read, or a model that a format cannot represent."""
 
 
 class MissingPackageError(ClearheadError):
@@ -76,8 +76,8 @@ class MissingPackageError(ClearheadError):
 
 
 class ServingError(ClearheadError):
-    """A server that cannot start, or a request that it does not take."""
+    """A server that cannot start, or a request that it rejects."""
 
 
 class StudyError(ClearheadError):
-    """A study that is unknown, or a folder that holds another one."""
+    """An unknown study, or a folder with the results of another one."""

@@ -1,7 +1,6 @@
-"""Writing files so that a crash leaves the old content or the new one, never half of either.
+"""Atomic writing of files and folders: after a crash, either the old or the new content is there, completely.
 
-Knows bytes and paths, nothing of what they mean. Errors stay `OSError`: only the caller can say what they mean to
-a user.
+Errors remain `OSError`; the callers convert them to messages for users.
 """
 
 import errno
@@ -14,15 +13,15 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until the content of a file, or the list of entries of a folder, is on disk."""
     is_folder = path.is_dir()
     if is_folder and os.name == "nt":
-        return  # Windows cannot open a folder and orders its renames itself
+        return  # Windows cannot open a folder; it orders renames without this
     handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(handle)
     except OSError as error:
-        # Some network and FUSE file systems refuse to sync folders; there is nothing more to do about those.
+        # Some network and FUSE file systems do not support syncing folders.
         if not (is_folder and error.errno in (errno.EINVAL, errno.ENOTSUP)):
             raise
     finally:
@@ -30,7 +29,7 @@ def sync(path: Path) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet, and wait until it is on the disk."""
+    """Write a file that must not exist yet, and wait until it is on disk."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -38,52 +37,53 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to, beside `path`; when the block ends well it replaces `path` in one step.
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder, which atomically replaces `path` when the block succeeds.
 
-    For writers that want a file name: `with replacing(path) as aside: save_file(tensors, aside)`. The file gets the
-    permissions that the umask asks for, also from writers that know better (safetensors 0.8 makes it private).
+    For functions that write to a file name: `with replace_file(path) as temporary: save_file(tensors, temporary)`. The
+    file gets the permissions of the umask, even if the function sets others (safetensors 0.8 makes files private).
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        aside.touch(exist_ok=False)
-        mode = aside.stat().st_mode & 0o777
-        yield aside
-        aside.chmod(mode)
-        sync(aside)
-        aside.replace(path)
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode & 0o777
+        yield temporary
+        temporary.chmod(mode)
+        sync(temporary)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write or replace one file; readers and crashes see the old content or the new one. Text becomes UTF-8."""
-    with replacing(path) as aside:
-        aside.write_bytes(data.encode() if isinstance(data, str) else data)
+    """Write or replace one file atomically; text is encoded as UTF-8."""
+    with replace_file(path) as temporary:
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
-def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Give an empty folder beside `folder` to write into; when the block ends well it becomes `folder` by a rename.
+def create_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield an empty temporary folder next to `folder`, which is renamed to `folder` when the block succeeds.
 
-    Where there is one by then, `FileExistsError`; with `overwrite` it makes way, and is there again if that fails.
+    Raises FileExistsError if `folder` exists by then. With `overwrite` the existing folder is replaced, and restored if
+    that fails.
     """
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    aside, old = folder.with_name(f".{folder.name}.{mark}"), folder.with_name(f".{folder.name}.{mark}.old")
+    suffix = f"{os.getpid()}-{secrets.token_hex(4)}"
+    temporary, old = folder.with_name(f".{folder.name}.{suffix}"), folder.with_name(f".{folder.name}.{suffix}.old")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        aside.mkdir()
-        yield aside
-        for path in aside.rglob("*"):
+        temporary.mkdir()
+        yield temporary
+        for path in temporary.rglob("*"):
             sync(path)
-        sync(aside)
+        sync(temporary)
         if overwrite and folder.exists():
             folder.rename(old)
-        _become(aside, folder)
+        _rename_to_new(temporary, folder)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         if old.exists():
             old.rename(folder)
         raise
@@ -94,39 +94,39 @@ def filling(folder: Path, overwrite: bool = False) -> Iterator[Path]:
         old.unlink(missing_ok=True)
 
 
-def make_once(folder: Path, make: Callable[[Path], None]) -> None:
-    """Fills a folder by `make`, unless it is there. Of several processes one does it, and the others wait for it.
+def create_folder_once(folder: Path, write: Callable[[Path], None]) -> None:
+    """Create a folder with the content that `write` writes, unless it exists.
 
-    What a killed process left of the same folder goes.
+    If several processes call this, one of them writes and the others wait. Leftovers of killed processes are removed.
     """
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as file:
-        if os.name != "nt":  # there two processes may do the work twice
+        if os.name != "nt":  # on Windows two processes may both write
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
         if folder.is_dir():
             return
-        for left in folder.parent.glob(f".{folder.name}.*-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with filling(folder) as aside:
-            make(aside)
+        for leftover in folder.parent.glob(f".{folder.name}.*-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        with create_folder(folder) as temporary:
+            write(temporary)
 
 
-def user_cache() -> Path:
-    """Where a user's programs keep what they can make again."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given else Path.home() / ".cache") / "clearhead"
+def user_cache_folder() -> Path:
+    """Return the folder for data of this user that can be computed again."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(configured) if configured else Path.home() / ".cache") / "clearhead"
 
 
-def _become(aside: Path, folder: Path) -> None:
-    """A rename that never replaces anything."""
+def _rename_to_new(temporary: Path, folder: Path) -> None:
+    """Rename a folder; raise FileExistsError instead of replacing another one."""
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
     try:
-        aside.rename(folder)
+        temporary.rename(folder)
     except OSError as error:
         if error.errno == errno.ENOTEMPTY:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder)) from error

@@ -1,4 +1,4 @@
-"""The reader of safetensors files, against the library that writes them and against damaged files."""
+"""The reader of safetensors files, compared with the library and tested with damaged files."""
 
 import json
 import random
@@ -37,12 +37,12 @@ def arrays() -> dict[str, NDArray[np.generic]]:
 
 def test_tensors_of_the_library_are_read(arrays: dict[str, NDArray[np.generic]]) -> None:
     content = as_array(save(arrays, metadata={"made": "here"}))
-    found = parse_tensors(content)
-    assert found.keys() == arrays.keys()
+    tensors = parse_tensors(content)
+    assert tensors.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert found[name].dtype == array.dtype and found[name].shape == array.shape
-        assert (found[name] == array).all()
-    assert np.shares_memory(found["w"], content)
+        assert tensors[name].dtype == array.dtype and tensors[name].shape == array.shape
+        assert (tensors[name] == array).all()
+    assert np.shares_memory(tensors["w"], content)
 
 
 def entry(dtype: str = "F32", shape: object = (2,), offsets: object = (0, 8)) -> dict[str, object]:
@@ -76,10 +76,10 @@ def test_invalid_files_are_refused(content: bytes, message: str) -> None:
         parse_tensors(as_array(content))
 
 
-def test_any_damage_gives_tensors_or_an_error(arrays: dict[str, NDArray[np.generic]]) -> None:
-    whole, rng = save(arrays), random.Random(3)
+def test_any_bytes_give_tensors_or_an_error(arrays: dict[str, NDArray[np.generic]]) -> None:
+    original, rng = save(arrays), random.Random(3)
     for _ in range(3000):
-        content = bytearray(whole[: rng.choice([len(whole), rng.randrange(len(whole))])])
+        content = bytearray(original[: rng.choice([len(original), rng.randrange(len(original))])])
         for _ in range(rng.randrange(4)):
             if content:
                 content[rng.randrange(min(400, len(content)))] = rng.randrange(256)

@@ -13,7 +13,7 @@ from PIL import Image as PillowImage
 
 from clearhead.cli.main import main
 from clearhead.tasks.registry import TASKS
-from tests.tasks.all_tasks import TRAINED, Models, write_files
+from tests.tasks.all_tasks import TRAINABLE_TASKS, Models, write_files
 
 Run = pytest.CaptureFixture[str]
 VERBS = ("translate", "classify", "tag", "fill", "generate", "score")
@@ -34,7 +34,7 @@ def refused(capsys: Run) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_the_wrong_command_names_the_right_one(
     task: str, verb: str, models: Models, tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("name", "message"), BAD_FILES, ids=[name for name, _ in BAD_FILES])
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_file_that_cannot_be_read_is_named(task: str, name: str, message: str, tmp_path: Path, capsys: Run) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"The b\xe4r\tB\n" * 20)
     (tmp_path / "wide.tsv").write_bytes("The bear\tB\n".encode("utf-16"))
@@ -236,9 +236,9 @@ BEYOND = [
     ([], {"decoding": {"beam_size": 10_000_000}}, "decoding.beam_size=10000000 is too large; expected 1 to 4,096."),
     (["--sample", "--n-best", "70000"], {}, "line 1 asks for 70,000 samples; expected at most 65,535."),
     (["--set", "decoding.coverage_penalty=1e300"], {}, "input should be less than or equal to 1000."),
-    ([], {"model": {"decoder_start_id": 6000}}, "model.decoder_start_id=6000 is no token; the vocabulary has "),
-    ([], {"model": {"eos_id": 7000}}, "model.eos_id=7000 is no token; the vocabulary has "),
-    ([], {"model": {"pad_id": 99999}}, "model.pad_id=99999 is no token; the vocabulary has "),
+    ([], {"model": {"decoder_start_id": 6000}}, "model.decoder_start_id=6000 is not a token id; the vocabulary has "),
+    ([], {"model": {"eos_id": 7000}}, "model.eos_id=7000 is not a token id; the vocabulary has "),
+    ([], {"model": {"pad_id": 99999}}, "model.pad_id=99999 is not a token id; the vocabulary has "),
 ]
 
 

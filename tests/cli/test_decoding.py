@@ -12,7 +12,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.cli.stdin_batches import MAX_LINES, batches, with_progress
 from clearhead.tasks.lexical_constraints import contains_word
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 LINES = ["The dog sees the cat.", "A child laughs.", "The old king sleeps."]
 

@@ -11,7 +11,7 @@ import clearhead
 from clearhead import runtime
 from clearhead.cli.main import main
 from tests.tasks.all_tasks import Models
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 needs_core = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
 
@@ -78,7 +78,7 @@ def test_an_export_is_complete_and_replaced_only_with_overwrite(
     size = (out / "model.bin").stat().st_size
     translator = ctranslate2.Translator(str(out), intra_threads=1)
     expected = model.translate_many(lines, settings=model.decoding(beam_size=1, max_length="20"))
-    sources = [[*model.tokenizer.encode(line).pieces, "</s>"] for line in lines]
+    sources = [[*model.tokenizer.encode(line).tokens, "</s>"] for line in lines]
     found = translator.translate_batch(sources, beam_size=1, max_decoding_length=20, min_decoding_length=0)
     assert [tuple(one.hypotheses[0]) for one in found] == [one.tokens for one in expected]
     assert main(["export", str(folder), "--to", "ctranslate2", str(out)]) == 2
@@ -128,8 +128,8 @@ def test_both_engines_continue_prompts(
     assert main(["export", str(folder), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
     model = clearhead.load(folder)
     generator = ctranslate2.Generator(str(tmp_path / "out"), intra_threads=1)
-    specials = [[model.tokenizer.piece(index)] for index in (0, 1, 2)]
-    start = ["<s>", *model.tokenizer.encode("The").pieces]
+    specials = [[model.tokenizer.token(index)] for index in (0, 1, 2)]
+    start = ["<s>", *model.tokenizer.encode("The").tokens]
     [result] = generator.generate_batch(
         [start], max_length=7, include_prompt_in_result=False, suppress_sequences=specials
     )

@@ -19,12 +19,11 @@ from clearhead.bundle.writer import save as save_bundle
 from clearhead.cli.inspect import draw
 from clearhead.cli.main import main
 from clearhead.inspection.render import heatmap, html
-from clearhead.inspection.render.heatmap import PALETTE, clearest, colour, heat_maps
+from clearhead.inspection.render.heatmap import PALETTE, heat_maps, most_focused, weight_color
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import with_tied_names
-from tests.inspection.small import TEXT, small
-from tests.inspection.small import picture as png
-from tests.whole import Trained
+from tests.inspection.small_models import TEXT, small_model, write_image
+from tests.trained_model import Trained
 
 SOURCE = "The small dog sees the old cat."
 SCRIPT = "<script>alert('x')</script><!-- &amp; ]]>"
@@ -32,7 +31,7 @@ SCRIPT = "<script>alert('x')</script><!-- &amp; ]]>"
 
 def saved(name: str, folder: Path) -> Path:
     """Save a small model and return its folder."""
-    model = small(name)
+    model = small_model(name)
     words = bundle.NO_TOKENIZER if model.tokenizer is None else model.tokenizer.to_json()
     config = model.config.model_dump(mode="json")
     weights = with_tied_names(model.config.model, snapshot(model.network))
@@ -62,18 +61,18 @@ def test_without_a_head_all_are_listed(trained: Trained, capsys: pytest.CaptureF
 
 
 def test_colours_and_masks_reach_the_terminal() -> None:
-    trace = small("transformer").trace(TEXT)
+    trace = small_model("transformer").trace(TEXT)
     one = heat_maps(trace, "decoder", 0, 0)[0]
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=200)
     for line in draw(one, console):
         console.print(line, soft_wrap=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    red, green, blue = colour(float(one.weights_TS[1, 0]))
+    red, green, blue = weight_color(float(one.weights_TS[1, 0]))
     assert f"48;2;{red};{green};{blue}m" in text and "·" in text
 
 
 def test_narrow_terminals_wrap_the_columns() -> None:
-    one = heat_maps(small("transformer").trace(TEXT, target="The dog"), "cross", 0, 0)[0]
+    one = heat_maps(small_model("transformer").trace(TEXT, target="The dog"), "cross", 0, 0)[0]
     margin = max(map(len, one.row_labels))
     console = Console(file=io.StringIO(), width=margin + 1 + 2 * 5)
     lines = [line.plain for line in draw(one, console)]
@@ -86,7 +85,7 @@ def test_the_palette_is_matplotlibs() -> None:
     from matplotlib import colormaps
 
     for weight in np.linspace(0, 1, len(PALETTE)):
-        np.testing.assert_allclose(colour(weight), 255 * np.array(colormaps["viridis"](weight)[:3]), atol=2)
+        np.testing.assert_allclose(weight_color(weight), 255 * np.array(colormaps["viridis"](weight)[:3]), atol=2)
 
 
 def test_json_is_the_trace(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +95,7 @@ def test_json_is_the_trace(trained: Trained, capsys: pytest.CaptureFixture[str])
     trace = clearhead.load(trained.folder).trace(SOURCE, "Der Hund.")
     assert record["target_text"] == "Der Hund." and len(record["attention"]) == 1
     np.testing.assert_allclose(record["attention"][0]["weights"][0], trace.weights("cross", 0, 1), atol=1e-6)
-    assert [one["part"] for one in record["heads"]][:2] == ["encoder.0.0", "encoder.0.1"]
+    assert [one["head_ref"] for one in record["heads"]][:2] == ["encoder.0.0", "encoder.0.1"]
     assert record["ablation"] is None and not record["tree"]
 
 
@@ -108,7 +107,7 @@ def test_ablation_reports_its_effect(trained: Trained, capsys: pytest.CaptureFix
     assert record["ablation"]["before"] == model.translate(SOURCE).text
     assert record["target_text"] == record["ablation"]["after"] != record["ablation"]["before"]
     assert main(arguments) == 0
-    assert f"changes its log-probability by {record['ablation']['change']:+.3f}" in capsys.readouterr().out
+    assert f"changes its log-probability by {record['ablation']['log_prob_change']:+.3f}" in capsys.readouterr().out
 
 
 class Page(HTMLParser):
@@ -143,7 +142,7 @@ def test_html_is_one_file_with_every_head(trained: Trained, tmp_path: Path) -> N
     assert not page.addresses and "http://" not in text and "https://" not in text and "@import" not in text
     assert "default-src 'none'" in text and len(page.scripts) == 2
     data, trace = json.loads(page.scripts[0]), clearhead.load(trained.folder).trace(SOURCE)
-    assert data["target"] == trace.target_text and [one["kind"] for one in data["kinds"]] == [*trace.kinds]
+    assert data["target_text"] == trace.target_text and [one["kind"] for one in data["kinds"]] == [*trace.kinds]
     for kind in data["kinds"]:
         assert len(kind["heads"]) == sum(len(one.weights_HTS) for one in trace.layers(kind["kind"]))
         for head in kind["heads"]:
@@ -152,11 +151,11 @@ def test_html_is_one_file_with_every_head(trained: Trained, tmp_path: Path) -> N
 
 
 def test_text_stays_text_in_html() -> None:
-    trace = small("transformer").trace(SCRIPT)
+    trace = small_model("transformer").trace(SCRIPT)
     text = html.render_html(trace, SCRIPT)
     page = Page(text)
     assert SCRIPT not in text and len(page.scripts) == 2
-    assert json.loads(page.scripts[0])["source"] == SCRIPT
+    assert json.loads(page.scripts[0])["source_text"] == SCRIPT
     for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert sink not in text
 
@@ -176,8 +175,8 @@ def test_images_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> None
 
 
 def test_labels_with_markup_are_drawn_verbatim() -> None:
-    trace = small("transformer").trace("$x_1$ 🙂 \\frac dog", target="$$ \\alpha")
-    drawn = heatmap.draw(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
+    trace = small_model("transformer").trace("$x_1$ 🙂 \\frac dog", target="$$ \\alpha")
+    drawn = heatmap.draw_heat_maps(heat_maps(trace, "cross", 0, 0), "$title$ {", "png")
     assert drawn.startswith(b"\x89PNG")
 
 
@@ -185,10 +184,10 @@ def test_labels_with_markup_are_drawn_verbatim() -> None:
     "name", ["decoder", "encoder for tags", "encoder for masks", "T5", "lstm, additive", "patches", "captions"]
 )
 def test_every_family_can_be_inspected(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.inspection.small import text_for
+    from tests.inspection.small_models import text_for
 
     folder = saved(name, tmp_path / "model")
-    given = str(png(tmp_path)) if name in ("patches", "captions") else text_for(name)
+    given = str(write_image(tmp_path)) if name in ("patches", "captions") else text_for(name)
     assert main(["inspect", str(folder), given, "--threads", "1"]) == 0
     trace = clearhead.load(folder).trace_image(given) if given.endswith("png") else clearhead.load(folder).trace(given)
     assert f"→ {trace.target_text}" in capsys.readouterr().out
@@ -197,9 +196,9 @@ def test_every_family_can_be_inspected(name: str, tmp_path: Path, capsys: pytest
 
 
 def test_the_clearest_head_points_at_words() -> None:
-    trace = small("transformer").trace(TEXT)
+    trace = small_model("transformer").trace(TEXT)
     maps = heat_maps(trace, "cross")
-    best = clearest(trace, maps)
+    best = most_focused(trace, maps)
     words = [number for number, place in enumerate(trace.source) if not place.is_special]
     assert best.weights_TS[:, words].max(1).mean() == max(one.weights_TS[:, words].max(1).mean() for one in maps)
 
@@ -209,12 +208,12 @@ def test_the_clearest_head_points_at_words() -> None:
     [
         (["", "--layer", "0"], "expected a text"),
         (["x " * 10_000], "shorten it"),
-        ([SOURCE, "--layer", "2"], "cross has 2 layers, counted from 0; there is no layer 2"),
-        ([SOURCE, "--layer", "0", "--head", "-1"], "there is no head -1"),
+        ([SOURCE, "--layer", "2"], "expected a layer of cross from 0 to 1, got 2"),
+        ([SOURCE, "--layer", "0", "--head", "-1"], "expected a head of cross layer 0 from 0 to 1, got -1"),
         ([SOURCE, "--kind", "middle"], "encoder, decoder, cross"),
-        ([SOURCE, "--off", "cross.5"], "there is no layer 5"),
+        ([SOURCE, "--off", "cross.5"], "expected a layer of cross from 0 to 1, got 5"),
         ([SOURCE, "--html", "/no/such/folder/x.html"], "cannot write"),
-        ([SOURCE, "--json", "--head", "9"], "there is no head 9"),
+        ([SOURCE, "--json", "--head", "9"], "expected a head of cross layer 0 from 0 to 1, got 9"),
         ([SOURCE, "--beam", "0"], "beam"),
     ],
 )
@@ -229,7 +228,7 @@ def test_user_errors_are_one_line_and_exit_with_2(
 def test_a_model_without_attention_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved("gru without attention", tmp_path / "model")
     assert main(["inspect", str(folder), TEXT, "--threads", "1"]) == 2
-    assert "no attention to look at" in capsys.readouterr().err
+    assert "no attention to inspect" in capsys.readouterr().err
     assert main(["inspect", str(folder), TEXT, "--json", "--threads", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["attention"] == []
     shutil.rmtree(folder)

@@ -11,7 +11,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.errors import DecodingError
 from tests.tasks.all_tasks import Models
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 Run = pytest.CaptureFixture[str]
 LONG = "the old dog eats the grass " * 300  # one sentence, longer than any of the models accepts

@@ -16,7 +16,7 @@ from clearhead.errors import ServingError
 from clearhead.serving.middleware import Limits
 from clearhead.serving.server import connection_limit
 from tests.serving.browser import free_port, wait_for
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def test_a_port_in_use_is_named(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from clearhead.cli.main import main
 from clearhead.data.readers.pairs import load_pairs
 from clearhead.tasks.registry import get_task
 from tests.tasks.all_tasks import Models
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +31,24 @@ def test_translations_contain_only_listed_tokens(
     assert main(["translate", str(trained.folder), "--shortlist", str(path), "--json", "--beam", "2"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = model.load_shortlist(path)
-    assert {5, 600} <= {*found.of([5, 600])} and 2 not in found.of([2]), "text may be copied, special pieces not"
+    assert {5, 600} <= {*found.allowed_targets([5, 600])} and 2 not in found.allowed_targets([2]), (
+        "text may be copied, special pieces not"
+    )
     assert [one["text"] for one in records] == [
         one.text for one in model.translate_many(lines, beam_size=2, shortlist=found)
     ]
     encoded = get_task("translate").codec.encode(model.tokenizer, lines)
     for source, record in zip(encoded, records, strict=True):
-        listed = {model.tokenizer.piece(index) for index in found.of(source)}
+        listed = {model.tokenizer.token(index) for index in found.allowed_targets(source)}
         assert {*record["tokens"]} <= listed and len(listed) < model.tokenizer.vocab_size / 2
     targets = get_task("translate").codec.encode(
         model.tokenizer, [pair.target for pair in load_pairs([trained.test]).records]
     )
-    needed = [piece in found.of(source) for source, target in zip(encoded, targets, strict=True) for piece in target]
+    needed = [
+        piece in found.allowed_targets(source)
+        for source, target in zip(encoded, targets, strict=True)
+        for piece in target
+    ]
     assert sum(needed) > 0.9 * len(needed), "what a sentence needs is mostly on its list"
     plain = [one.text for one in model.translate_many(lines, beam_size=2)]
     assert 5 < sum(text == record["text"] for text, record in zip(plain, records, strict=True)) < len(lines)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tasks.all_tasks import Models
 from tests.terminal import COMBINATIONS, Commands, command_server, run_process
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 TEXT = "The dog sees the cat.\n\nThe old king sleeps.\nÄ child laughs.\n"
 

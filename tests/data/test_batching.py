@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.batching import divide, plan_batches, work_of_pairs
+from clearhead.data.batching import estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.id_arrays import IdArrays
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
@@ -12,7 +12,9 @@ lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 
 @settings(max_examples=60, deadline=None)
 @given(lengths, st.integers(1, 300), st.integers(0, 5), st.integers(0, 3))
-def test_each_once_and_within_budget(pairs: list[tuple[int, int]], budget: int, seed: int, epoch: int) -> None:
+def test_every_example_occurs_once_within_the_token_budget(
+    pairs: list[tuple[int, int]], budget: int, seed: int, epoch: int
+) -> None:
     source, target = np.array(pairs).T
     batches = plan_batches(source, target, budget, seed, epoch)
     assert sorted(i for batch in batches for i in batch) == list(range(len(pairs)))
@@ -33,7 +35,7 @@ def test_order_depends_on_seed_and_epoch_only() -> None:
     assert flat(1, 2) != flat(2, 2)
 
 
-def test_like_lengths_go_together() -> None:
+def test_batches_contain_similar_lengths() -> None:
     rng = np.random.default_rng(3)
     source = rng.integers(5, 30, 5000)
     target = np.clip(source + rng.integers(-3, 4, 5000), 2, None)
@@ -44,17 +46,17 @@ def test_like_lengths_go_together() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=60), st.integers(1, 9))
-def test_a_batch_is_divided_into_runs_without_empty_ones(work: list[int], parts: int) -> None:
+def test_split_batches_have_no_empty_parts(work: list[int], parts: int) -> None:
     indices = np.arange(100, 100 + len(work))
-    found = divide(indices, parts, np.array(work, dtype=np.int64))
-    assert [i for part in found for i in part] == indices.tolist()
-    assert len(found) == min(parts, len(work)) and all(map(len, found))
+    halves = split_by_work(indices, parts, np.array(work, dtype=np.int64))
+    assert [i for part in halves for i in part] == indices.tolist()
+    assert len(halves) == min(parts, len(work)) and all(map(len, halves))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=60))
-def test_no_two_parts_are_more_alike_in_work(work: list[int]) -> None:
-    found = divide(np.arange(len(work)), 2, np.array(work))
+def test_no_other_cut_balances_work_better(work: list[int]) -> None:
+    found = split_by_work(np.arange(len(work)), 2, np.array(work))
 
     def longest(size: int) -> int:
         return max(len(part) * max(part) for part in (work[:size], work[size:]))
@@ -62,15 +64,15 @@ def test_no_two_parts_are_more_alike_in_work(work: list[int]) -> None:
     assert longest(len(found[0])) == min(longest(size) for size in range(1, len(work)))
 
 
-def test_long_targets_make_a_part_of_fewer_examples() -> None:
+def test_parts_with_long_targets_have_fewer_examples() -> None:
     source, target = np.full(90, 12), np.repeat([10, 16, 26], 30)
-    halves = divide(np.arange(90), 2, work_of_pairs(source, target))
+    halves = split_by_work(np.arange(90), 2, estimate_work(source, target))
     work = [len(half) * (12 + 2 * target[half].max()) for half in halves]
     assert len(halves[1]) < 40 and max(work) < 1.05 * min(work)
 
 
 @given(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=9), max_size=20))
-def test_store_gives_back_what_was_put_in(sequences: list[list[int]]) -> None:
+def test_id_arrays_return_the_original_sequences(sequences: list[list[int]]) -> None:
     store = IdArrays.build(sequences)
     assert len(store) == len(sequences)
     assert [list(store[i]) for i in range(len(store))] == sequences

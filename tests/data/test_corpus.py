@@ -1,4 +1,4 @@
-"""Reading corpora: every format gives the same pairs, faults name their place, and the split is stable."""
+"""Reading of pairs: every format gives the same pairs, faults have a location, and the split is stable."""
 
 import gzip
 import io
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.corpus.held_out import split_valid
+from clearhead.data.corpus.held_out import split_held_out
 from clearhead.data.readers import lines as lines_module
 from clearhead.data.readers.lines import read_lines
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
@@ -75,15 +75,15 @@ def test_a_single_file_is_tsv_whatever_its_name(tmp_path: Path, name: str) -> No
     assert load_pairs([str(write(tmp_path, name, b"a\tb\n"))]).records == [Pair("a", "b", 1)]
 
 
-def test_several_tables_are_read_one_after_the_other(tmp_path: Path) -> None:
+def test_several_tables_are_read_in_order(tmp_path: Path) -> None:
     first = write(tmp_path, "one.tsv", b"a\tb\n")
     second = write(tmp_path, "two.jsonl", b'{"source": "c", "target": "d"}\n\n')
     corpus = load_pairs([first, second])
     assert [pair.source for pair in corpus.records] == ["a", "c"]
-    assert corpus.skips.lines() == [f"empty line: 1 ({second}:2)"]
+    assert corpus.skips.summary() == [f"empty line: 1 ({second}:2)"]
 
 
-def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path) -> None:
+def test_useless_lines_are_counted_with_their_locations(tmp_path: Path) -> None:
     rows = ["a\tb", "\tb", "a\t \u3000", "", "x" * 6 + "\ty", "a\t" + "y" * 6, "a\ta", "a\ta", "12345\t12345"]
     path = write(tmp_path, "train.tsv", "\n".join(rows + ["good\tgood"] * 2 + ["z\t"] * 4).encode())
     skips = SkipReport()
@@ -96,8 +96,8 @@ def test_useless_lines_are_skipped_and_counted_with_their_places(tmp_path: Path)
         "source longer than 5 characters": 1,
         "target longer than 5 characters": 1,
     }
-    assert skips.lines()[0] == f"empty target: 5 ({path}:3, {path}:12, {path}:13, ...)"
-    assert f"empty source: 1 ({path}:2)" in skips.lines()
+    assert skips.summary()[0] == f"empty target: 5 ({path}:3, {path}:12, {path}:13, ...)"
+    assert f"empty source: 1 ({path}:2)" in skips.summary()
 
 
 def test_the_limit_itself_is_allowed(tmp_path: Path) -> None:
@@ -128,14 +128,16 @@ FAULTS: list[tuple[str, dict[str, bytes], str]] = [
     ("empty", {"a.tsv": b""}, r"a\.tsv: .*empty"),
     ("empty gzip", {"a.tsv.gz": gzip.compress(b"")}, r"a\.tsv\.gz: .*empty"),
     ("both empty", {"a.en": b"", "a.de": b""}, r"a\.en: .*empty"),
-    ("cut gzip", {"a.tsv.gz": gzip.compress(b"a\tb\n" * 999)[:-9]}, r"a\.tsv\.gz:\d+: .*gzip.*damaged or cut off"),
+    ("cut gzip", {"a.tsv.gz": gzip.compress(b"a\tb\n" * 999)[:-9]}, r"a\.tsv\.gz:\d+: .*gzip.*damaged or truncated"),
     ("gzip noise", {"a.tsv": gzip.compress(b"a\tb\n" * 9)[:12] + b"\xff" * 30}, r"a\.tsv:1: .*gzip.*damaged"),
     ("three files", {"a.en": b"a\n", "a.de": b"b\n", "a.fr": b"c\n"}, "one file of pairs.*or two line files, got 3"),
 ]
 
 
 @pytest.mark.parametrize(("files", "message"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
-def test_a_fault_of_the_structure_names_its_place(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_structural_fault_is_reported_with_its_location(
+    tmp_path: Path, files: dict[str, bytes], message: str
+) -> None:
     paths = [write(tmp_path, name, content) for name, content in files.items()]
     with pytest.raises(DataError, match=message):
         load_pairs(paths)
@@ -155,7 +157,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     content=st.binary(max_size=60) | st.text('ab\t\n\r{}":,', max_size=40).map(str.encode),
     name=st.sampled_from(["a.tsv", "a.jsonl"]),
 )
-def test_any_bytes_are_pairs_or_an_error_of_the_data(
+def test_any_bytes_give_pairs_or_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("any"), name, content)
@@ -168,7 +170,7 @@ def test_any_bytes_are_pairs_or_an_error_of_the_data(
         assert len(pairs) + skips.total == content.count(b"\n") + (not content.endswith(b"\n"))
 
 
-def test_too_little_left_is_refused_with_the_counts(tmp_path: Path) -> None:
+def test_too_few_usable_lines_are_refused_with_counts(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", b"a\tb\nc\t\nd\t\n")
     with pytest.raises(
         DataError, match=r"more than half.*of 3 lines only 1.*empty target: 2 \(.*a\.tsv:2, .*a\.tsv:3\)"
@@ -182,7 +184,7 @@ def test_too_little_left_is_refused_with_the_counts(tmp_path: Path) -> None:
         load_pairs([write(tmp_path, "blank.tsv", b"\n\n\n")])
 
 
-def test_the_fingerprint_is_of_the_text_and_its_order(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_text_and_order(tmp_path: Path) -> None:
     def of(content: bytes) -> str:
         return load_pairs([write(tmp_path, "a.tsv", content)]).fingerprint
 
@@ -209,7 +211,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(
         list(read_lines(write(tmp_path, "long.txt", b"a\n" + b"0" * 30)))
 
 
-def test_lines_of_a_stream_are_checked_alike() -> None:
+def test_streams_are_checked_like_files() -> None:
     content = b"\xef\xbb\xbfone\r\n\n two \xe2\x80\xa8\n"
     for packed in (content, gzip.compress(content)):
         stream = io.BufferedReader(io.BytesIO(packed))  # type: ignore[arg-type,unused-ignore]
@@ -232,9 +234,9 @@ def numbered(count: int) -> list[Pair]:
     share=st.floats(0.001, 0.999),
     cap=st.integers(1, 50),
 )
-def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
+def test_a_split_keeps_all_records_and_shares_no_source(sources: Sequence[str], share: float, cap: int) -> None:
     pairs = [Pair(text, f"t{line}", line) for line, text in enumerate(sources, start=1)]
-    train, valid = split_valid(pairs, share, cap)
+    train, valid = split_held_out(pairs, share, cap)
     assert sorted([*train, *valid], key=lambda pair: pair.line) == pairs
     assert train
     assert valid
@@ -242,53 +244,53 @@ def test_a_split_loses_nothing_and_shares_no_source(sources: Sequence[str], shar
 
 
 def test_the_split_has_about_its_share_and_never_moves_when_lines_are_added() -> None:
-    before, after = split_valid(numbered(5000), 0.1), split_valid(numbered(9001), 0.1)
+    before, after = split_held_out(numbered(5000), 0.1), split_held_out(numbered(9001), 0.1)
     assert 400 < len(before.valid) < 600
     assert [pair for pair in after.valid if pair.line <= 5000] == before.valid
-    assert set(split_valid(numbered(5000)[::-1], 0.1).valid) == set(before.valid)
+    assert set(split_held_out(numbered(5000)[::-1], 0.1).valid) == set(before.valid)
 
 
 def test_under_a_cap_a_trained_pair_never_becomes_a_validation_pair() -> None:
     seen = set(numbered(2003))
-    before = set(split_valid(numbered(2003), 0.5, max_valid=300).valid)
-    after = set(split_valid(numbered(20_011), 0.5, max_valid=300).valid)
-    assert before == {pair for pair in seen if _first_digit(pair) in "01"}  # below 1/8: halved twice, to 250 or so
+    before = set(split_held_out(numbered(2003), 0.5, max_valid=300).valid)
+    after = set(split_held_out(numbered(20_011), 0.5, max_valid=300).valid)
+    assert before == {pair for pair in seen if _first_digit(pair) in "01"}  # below 1/8: halved twice, to about 250
     assert 100 < len(after) <= 300
     assert after & seen < before
 
 
 def test_the_split_is_the_same_in_every_version() -> None:
-    valid = split_valid(numbered(500), share=1 / 16).valid
+    valid = split_held_out(numbered(500), share=1 / 16).valid
     assert valid == [pair for pair in numbered(500) if _first_digit(pair) == "0"]
     assert len(valid) > 10
 
 
-def test_a_split_that_cannot_be_made_is_refused() -> None:
-    with pytest.raises(DataError, match="all 3 pairs have the same"):
-        split_valid([Pair("a", text, 1) for text in "xyz"])
-    with pytest.raises(DataError, match="got none"):
-        split_valid([])
+def test_an_impossible_split_is_refused() -> None:
+    with pytest.raises(DataError, match="found 3 examples with the same input"):
+        split_held_out([Pair("a", text, 1) for text in "xyz"])
+    with pytest.raises(DataError, match="found none"):
+        split_held_out([])
     for share in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(ConfigError, match="between 0 and 1"):
-            split_valid(numbered(3), share)
+            split_held_out(numbered(3), share)
     with pytest.raises(ConfigError, match="at least 1"):
-        split_valid(numbered(3), 0.5, max_valid=0)
+        split_held_out(numbered(3), 0.5, max_valid=0)
 
 
-def test_pairs_that_are_not_wanted_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_filtered_pairs_are_counted(tmp_path: Path) -> None:
     lines = ["aaa\tb", "aa\tb", "c\tddd", "aa\tb", "aa\tc", "\td", "aa\tb"]
     path = write(tmp_path, "a.tsv", "".join(f"{line}\n" for line in lines).encode())
     assert [pair.line for pair in load_pairs([path]).records] == [1, 2, 3, 4, 5, 7]
     corpus = load_pairs([path], max_length_ratio=3, deduplicate=True)
-    assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is gone, as it was asked for
-    assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "came before": 2,
+    assert [pair.line for pair in corpus.records] == [2, 5]  # more than half is filtered, as requested
+    assert corpus.skips.counts == {"one side 3 times as long as the other or longer": 2, "duplicate": 2,
                                    "empty source": 1}  # fmt: skip
-    assert f"came before: 2 ({path}:4, {path}:7)" in corpus.skips.lines()
+    assert f"duplicate: 2 ({path}:4, {path}:7)" in corpus.skips.summary()
     assert corpus.total_lines == len(lines)
     assert [pair.line for pair in load_pairs([path], deduplicate=True).records] == [1, 2, 3, 5]
 
 
-def test_equal_pairs_in_two_files_are_one(tmp_path: Path) -> None:
+def test_duplicates_across_files_are_removed(tmp_path: Path) -> None:
     first, second = write(tmp_path, "a.tsv", b"a\tb\nc\td\n"), write(tmp_path, "b.tsv", b"c\td\na\tbb\n")
     assert [(pair.source, pair.target) for pair in load_pairs([first, second], deduplicate=True).records] == [
         ("a", "b"), ("c", "d"), ("a", "bb"),

@@ -1,4 +1,4 @@
-"""Reading labelled texts: every format gives the same, useless lines are counted, and faults name their place."""
+"""Reading of labelled texts: equal records from all formats, counted lines, and faults with file and line."""
 
 import gzip
 import json
@@ -31,14 +31,14 @@ JSONL = "".join(json.dumps({"id": 7, "label": one.label, "text": one.text}) + "\
         ("t.jsonl.gz", gzip.compress(JSONL, mtime=0)),
     ],
 )
-def test_formats_give_the_same(name: str, content: bytes, tmp_path: Path) -> None:
+def test_all_formats_give_the_same_records(name: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     corpus = load_labelled([path])
     assert corpus.records == WANTED and corpus.total_lines == 3 and corpus.skips.total == 0
 
 
-def test_files_follow_one_another_and_keep_their_lines(tmp_path: Path) -> None:
+def test_several_files_are_read_in_order_with_their_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(TSV)
     (tmp_path / "b.jsonl").write_bytes(JSONL)
     corpus = load_labelled([tmp_path / "a.tsv", tmp_path / "b.jsonl"])
@@ -52,7 +52,7 @@ def test_useless_lines_are_counted_by_reason(tmp_path: Path) -> None:
     path.write_text(f"fine\tpos\n\n \tpos\nno label\t \n{'x' * 12}\tneg\n{'x' * 11}\tneg\n", encoding="utf-8")
     assert [one.line for one in read_labelled([path], skips, max_chars=11)] == [1, 6]
     assert skips.counts == {"empty line": 1, "empty text": 1, "empty label": 1, "text longer than 11 characters": 1}
-    assert skips.places["empty label"] == [f"{path}:4"]
+    assert skips.locations["empty label"] == [f"{path}:4"]
 
 
 BAD = [
@@ -68,7 +68,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "text", "message"), BAD)
-def test_faults_name_their_place(name: str, text: str, message: str, tmp_path: Path) -> None:
+def test_faults_are_reported_with_file_and_line(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
         load_labelled([tmp_path / name])

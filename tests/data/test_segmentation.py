@@ -1,4 +1,4 @@
-"""Segmentation: parts and whitespace give the text again, dates and abbreviations stay whole, and every part fits."""
+"""Segmentation: parts and whitespace form the text, dates and abbreviations stay whole, and every part fits."""
 
 import subprocess
 import sys
@@ -20,12 +20,12 @@ from clearhead.data.segmentation import (
 
 
 def count_tokens(texts: Sequence[str]) -> list[int]:
-    """One token per started group of three characters of a word: as uneven as a subword tokenizer."""
+    """Return token counts, with one token per three characters of a word or fewer, as uneven as with subwords."""
     return [sum(-(-len(word) // 3) for word in text.split()) for text in texts]
 
 
 def segmenter(mode: SplitMode = "sentences", language: str = "en", limit: int = 1000) -> Segmenter:
-    """A segmenter over the tokenizer above."""
+    """Return a segmenter that uses `count_tokens`."""
     return Segmenter(mode, language, limit, count_tokens)
 
 
@@ -73,7 +73,7 @@ def test_a_text_of_one_part_is_unchanged_and_an_empty_one_has_none() -> None:
     assert single.parts == ("  a dog ",) and empty.parts == blank.parts == () and empty.join([]) == ""
 
 
-def test_long_parts_are_cut_at_sentences_then_words_then_characters() -> None:
+def test_long_parts_are_split_at_sentences_then_words_then_characters() -> None:
     [found] = segmenter("none", limit=4).segment(["Dogs run. Cats sleep. " + "x" * 20 + " end"])
     assert found.parts == ("Dogs run.", "Cats sleep.", "xxxx", "xxxx", "xxxx", "xxxx", "xxxx", "end")
     assert found.is_long and max(count_tokens(found.parts)) <= 4
@@ -105,7 +105,7 @@ def test_prefixes_are_repeated_in_every_part() -> None:
     st.integers(1, 9),
     st.sampled_from(["sentences", "lines", "none"]),
 )
-def test_nothing_is_lost_and_every_part_fits(text: str, limit: int, mode: SplitMode) -> None:
+def test_all_text_is_kept_and_every_part_fits(text: str, limit: int, mode: SplitMode) -> None:
     [found] = segmenter(mode, limit=limit).segment([text])
     assert len(found.gaps) == max(0, len(found.parts) - 1)
     joined = "".join(part + (gap or "") for part, gap in zip_longest(found.parts, found.gaps))

@@ -1,4 +1,4 @@
-"""Shortlists: IBM Model 1 against a slow one, what a sentence gets, and files that do not fit."""
+"""Shortlists: IBM Model 1 compared with a slow reference, allowed targets, and invalid files."""
 
 import random
 from collections import defaultdict
@@ -17,47 +17,47 @@ END = 3
 
 
 def pairs(count: int, seed: int = 1) -> tuple[list[list[int]], list[list[int]]]:
-    """Target pieces are source pieces plus 2, one in five of them noise, in another order."""
+    """Return pairs with shuffled targets: source tokens plus 2, and noise for one token in five."""
     rng = random.Random(seed)
     sources = [[rng.randrange(4, SOURCE) for _ in range(rng.randint(1, 5))] for _ in range(count)]
-    targets = [[rng.randrange(4, TARGET) if rng.random() < 0.2 else piece + 2 for piece in each] for each in sources]
+    targets = [[rng.randrange(4, TARGET) if rng.random() < 0.2 else token + 2 for token in each] for each in sources]
     for each in targets:
         rng.shuffle(each)
     return sources, targets
 
 
-def test_the_lexicon_is_that_of_a_slow_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where pairs come in several chunks."""
-    monkeypatch.setattr("clearhead.data.shortlist._CHUNK", 7)
-    monkeypatch.setattr("clearhead.data.shortlist._HELD", 100)
+def test_ibm_model1_equals_a_slow_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs are also processed in several chunks."""
+    monkeypatch.setattr("clearhead.data.shortlist._CHUNK_PAIRS", 7)
+    monkeypatch.setattr("clearhead.data.shortlist._MAX_PENDING_KEYS", 100)
     sources, targets = pairs(30)
     chances: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
     for _ in range(4):
         counts: dict[tuple[int, int], float] = defaultdict(float)
         for source, target in zip(sources, targets, strict=True):
-            for piece in target:
-                whole = sum(chances[one, piece] for one in [*source, SOURCE])
+            for token in target:
+                full = sum(chances[one, token] for one in [*source, SOURCE])
                 for one in [*source, SOURCE]:
-                    counts[one, piece] += chances[one, piece] / whole
+                    counts[one, token] += chances[one, token] / full
         sums: dict[int, float] = defaultdict(float)
         for (one, _), count in counts.items():
             sums[one] += count
-        chances = defaultdict(float, {(one, piece): count / sums[one] for (one, piece), count in counts.items()})
-    found = train_ibm_model1(sources, targets, SOURCE, TARGET, rounds=4)
+        chances = defaultdict(float, {(one, token): count / sums[one] for (one, token), count in counts.items()})
+    found = train_ibm_model1(sources, targets, SOURCE, TARGET, iterations=4)
     learned = dict(
         zip(zip(found.sources_P.tolist(), found.targets_P.tolist(), strict=True), found.probability_P, strict=True)
     )
     assert learned == pytest.approx({pair: chance for pair, chance in chances.items() if chance})
 
 
-def test_the_best_of_a_lexicon() -> None:
+def test_top_targets_are_sorted_by_probability() -> None:
     found = train_ibm_model1(*pairs(400), SOURCE, TARGET)
-    sources, targets = found.best(1, 0.0)
+    sources, targets = found.top_targets(1, 0.0)
     best = dict(zip(sources.tolist(), targets.tolist(), strict=True))
-    assert {piece: best[piece] for piece in range(4, SOURCE)} == {piece: piece + 2 for piece in range(4, SOURCE)}
-    counts = np.bincount(found.best(3, 0.0)[0], minlength=SOURCE + 1)
+    assert {token: best[token] for token in range(4, SOURCE)} == {token: token + 2 for token in range(4, SOURCE)}
+    counts = np.bincount(found.top_targets(3, 0.0)[0], minlength=SOURCE + 1)
     assert counts[4:SOURCE].tolist() == [3] * (SOURCE - 4) and counts[:4].sum() == 0
-    few, _ = found.best(3, 0.5)
+    few, _ = found.top_targets(3, 0.5)
     assert set(few.tolist()) >= set(range(4, SOURCE)) and len(few) <= SOURCE - 3
 
 
@@ -65,22 +65,26 @@ def small(copies: Sequence[int] = (), frequent: int = 2) -> Shortlist:
     return make_shortlist(*pairs(400), (SOURCE, TARGET), [END], "print", best=1, frequent=frequent, copies=copies)
 
 
-def test_a_sentence_gets_what_its_pieces_become_and_what_is_common() -> None:
+def test_a_sentence_gets_candidates_and_frequent_tokens() -> None:
     found = small()
     common = {*found.frequent_F.tolist()}
     assert END in common and len(common) == 3
-    assert {*found.of([5, 9, 5])} == {7, 11, *common}
-    assert found.of([5, 9]) == tuple(sorted(found.of([9, 5])))
-    assert {*found.of([])} == common == {*found.of([2])}, "nobody knows what a piece becomes that never came"
-    assert {*small(copies=range(4, SOURCE)).of([5])} == {5, 7, *common}
-    assert {*small(frequent=0).of([])} == {END}
+    assert {*found.allowed_targets([5, 9, 5])} == {7, 11, *common}
+    assert found.allowed_targets([5, 9]) == tuple(sorted(found.allowed_targets([9, 5])))
+    assert {*found.allowed_targets([])} == common == {*found.allowed_targets([2])}, (
+        "no candidates for a source token that never occurred"
+    )
+    assert {*small(copies=range(4, SOURCE)).allowed_targets([5])} == {5, 7, *common}
+    assert {*small(frequent=0).allowed_targets([])} == {END}
 
 
-def test_a_file_gives_the_same_back(tmp_path: Path) -> None:
+def test_a_saved_shortlist_is_loaded_unchanged(tmp_path: Path) -> None:
     found = small(copies=range(4, SOURCE))
     found.save(tmp_path / "list")
     again = Shortlist.load(tmp_path / "list", "print")
-    assert [again.of([piece]) for piece in range(SOURCE)] == [found.of([piece]) for piece in range(SOURCE)]
+    assert [again.allowed_targets([token]) for token in range(SOURCE)] == [
+        found.allowed_targets([token]) for token in range(SOURCE)
+    ]
     assert (again.vocab_size, again.mean_length) == (TARGET, found.mean_length)
 
 
@@ -88,9 +92,9 @@ def test_equal_lists_give_equal_bytes() -> None:
     assert len({small().to_bytes() for _ in range(20)}) == 1
 
 
-def test_what_is_no_shortlist_or_another_models_is_refused(tmp_path: Path) -> None:
+def test_invalid_shortlists_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "list"
-    with pytest.raises(DataError, match=r"cannot read .*list: .*; make it with clearhead shortlist"):
+    with pytest.raises(DataError, match=r"cannot read .*list: .*; create one with clearhead shortlist"):
         Shortlist.load(path, "print")
     small().save(path)
     with pytest.raises(DataError, match="was made for another tokenizer"):
@@ -99,7 +103,7 @@ def test_what_is_no_shortlist_or_another_models_is_refused(tmp_path: Path) -> No
     with pytest.raises(DataError, match="cannot read"):
         Shortlist.load(path, "print")
     save_file({"x": np.zeros(3)}, path)
-    with pytest.raises(DataError, match="is no shortlist"):
+    with pytest.raises(DataError, match="is not a shortlist"):
         Shortlist.load(path, "print")
     one, found = np.zeros(1, dtype=np.int32), small()
     for damaged in (

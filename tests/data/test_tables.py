@@ -43,7 +43,7 @@ def notes(path: Path, **options: Any) -> list[str]:
 @given(records=st.lists(st.tuples(FIELD, FIELD, FIELD), min_size=1, max_size=7))
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("delimiter", [",", ";"])
-def test_csv_gives_back_what_was_written(
+def test_written_csv_is_read_unchanged(
     records: list[tuple[str, str, str]], delimiter: str, end: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stream = io.StringIO()
@@ -54,9 +54,9 @@ def test_csv_gives_back_what_was_written(
     found, lines = rows(path), [1]
     for record in records:
         lines.append(lines[-1] + 1 + sum(field.count("\n") for field in record))
-    wanted = [("", "") if not "".join(record).strip() else (record[2], record[0]) for record in records]
+    expected = [("", "") if not "".join(record).strip() else (record[2], record[0]) for record in records]
     assert [(line - 1, first, second) for line, first, second in found] == [
-        (line, first, second) for line, (first, second) in zip(lines, wanted, strict=False)
+        (line, first, second) for line, (first, second) in zip(lines, expected, strict=False)
     ]
 
 
@@ -143,7 +143,7 @@ def test_a_field_longer_than_the_csv_modules_default_is_read(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "wanted"),
+    ("name", "content", "expected"),
     [
         ("a.tsv", "text\tlabel\na\tx\n", [(2, "a", "x")]),
         ("a.tsv", "Label\tSentence\nx\ta\n", [(2, "a", "x")]),
@@ -155,11 +155,11 @@ def test_a_field_longer_than_the_csv_modules_default_is_read(tmp_path: Path) -> 
     ],
 )
 def test_a_header_with_usual_names_selects_the_columns(
-    name: str, content: str, wanted: list[tuple[int, str, str]], tmp_path: Path
+    name: str, content: str, expected: list[tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = write(tmp_path / name, content)
-    assert rows(path) == wanted
-    assert any("is the header" in note for note in notes(path)) == (wanted[0][1] != "text")
+    assert rows(path) == expected
+    assert any("is the header" in note for note in notes(path)) == (expected[0][1] != "text")
 
 
 def test_a_header_can_be_asserted_or_denied(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_header_can_be_asserted_or_denied(tmp_path: Path) -> None:
     assert rows(path, header="no") == [(1, "text", "label"), (2, "a", "x")]
     other = write(tmp_path / "b.tsv", "Satz\tKlasse\na\tx\n")
     assert rows(other, header="yes") == [(2, "a", "x")]
-    with pytest.raises(ConfigError, match="columns by name need a header"):
+    with pytest.raises(ConfigError, match="columns by name require a header"):
         build({"data": {"columns": "text=Satz,label=Klasse", "header": "no"}})
 
 
@@ -182,12 +182,12 @@ def test_columns_are_selected_by_number_or_name(columns: dict[str, str], tmp_pat
     assert "text in column 3" in notes(path, columns=columns)[0]
 
 
-def test_columns_by_number_keep_a_header_with_usual_names_out(tmp_path: Path) -> None:
+def test_columns_by_number_skip_a_header_with_usual_names(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "id\ttext\tcategory\tlabel\n1\ta\tx\tq\n")
     assert rows(path, columns={"text": "2", "label": "3"}) == [(2, "a", "x")]
 
 
-def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_columns_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,text,text\n1,a,x\n")
     for columns, message in (
         ({"text": "2", "label": "4"}, r"a\.csv:1: expected a column 4, found 3 columns \(id, text, text\)"),
@@ -213,7 +213,7 @@ def test_columns_name_the_keys_of_jsonl_and_the_columns_of_parquet(tmp_path: Pat
 
 
 @pytest.mark.parametrize("wrong", ["text", "text=", "=2", "text=2,text=3", "text=2,label=2", "text=0,label=1"])
-def test_columns_have_a_form(wrong: str) -> None:
+def test_malformed_columns_are_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"data\.columns: expected columns by number or header name, such as text=2"):
         build({"data": {"columns": wrong}})
 
@@ -228,12 +228,12 @@ def test_pairs_are_read_from_csv(tmp_path: Path) -> None:
     first = write(tmp_path / "a.csv", 'tgt;src\n"ein; Hund";"a ""dog"""\n')
     second = write(tmp_path / "b.csv", "1,a cat,eine Katze\n")
     corpus = load_pairs([first])
-    assert [pair.parts for pair in corpus.records] == [('a "dog"', "ein; Hund")]
+    assert [pair.fields for pair in corpus.records] == [('a "dog"', "ein; Hund")]
     assert corpus.skips.messages() == [
         f"{first}: separated by semicolon, line 1 is the header (tgt, src), source in column 2, target in column 1"
     ]
     options = TableOptions({"source": "2", "target": "3"})
-    assert [pair.parts for pair in load_pairs([second], table=options).records] == [("a cat", "eine Katze")]
+    assert [pair.fields for pair in load_pairs([second], table=options).records] == [("a cat", "eine Katze")]
 
 
 def labelled(path: Path, records: list[tuple[str, str]]) -> Path:
@@ -262,7 +262,7 @@ def test_a_header_with_other_names_is_recognised_by_statistics(
     path = labelled(tmp_path / "a.tsv", [head, *records])
     corpus = load_labelled([path])
     assert len(corpus.records) == len(records) + (not is_header)
-    assert any("taken for a header" in note for note in corpus.skips.notes) == is_header
+    assert any("read as a header" in note for note in corpus.skips.notes) == is_header
     assert len(load_labelled([path], table=TableOptions(header="no")).records) == len(records) + 1
 
 
@@ -280,14 +280,14 @@ def test_swapped_columns_are_refused_with_the_option_to_use(tmp_path: Path) -> N
     with pytest.raises(DataError, match=message + ".*use --columns text=2,label=1"):
         load_labelled([path])
     swapped = load_labelled([path], table=TableOptions({"text": "2", "label": "1"}))
-    assert [one.parts for one in swapped.records] == RECORDS
-    kept = load_labelled([path], table=TableOptions({"text": "1", "label": "2"}))
-    assert {one.text for one in kept.records} == {"good", "bad"}
+    assert [one.fields for one in swapped.records] == RECORDS
+    records = load_labelled([path], table=TableOptions({"text": "1", "label": "2"}))
+    assert {one.text for one in records.records} == {"good", "bad"}
 
 
-def test_notes_are_part_of_the_account() -> None:
+def test_reports_are_merged_with_their_notes() -> None:
     skips, others = SkipReport(), SkipReport()
-    others.note("read")
+    others.add_note("read")
     others.add("empty line", "a.tsv", 3)
-    skips.absorb(others)
+    skips.merge(others)
     assert skips.messages() == ["read", "skipped empty line: 1 (a.tsv:3)"]

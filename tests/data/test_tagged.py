@@ -1,11 +1,11 @@
-"""Reading CoNLL: every layout gives the same sentences, older tags become BIO, and faults name their place."""
+"""Reading of CoNLL files: equal sentences from all layouts, older tags become BIO, and faults with file and line."""
 
 import gzip
 from pathlib import Path
 
 import pytest
 
-from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_tagged, sound_tags
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_tagged, repair_tags
 from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
@@ -28,7 +28,7 @@ def joined(between: str) -> str:
 
 @pytest.mark.parametrize("between", ["\t", " ", "   ", "\tNNP\tI-NP\t", " NNP I-NP "])
 @pytest.mark.parametrize("end", ["", "\n\n\n"])
-def test_layouts_give_the_same(between: str, end: str, tmp_path: Path) -> None:
+def test_all_layouts_give_the_same_sentences(between: str, end: str, tmp_path: Path) -> None:
     path = written(tmp_path, joined(between) + end)
     assert [(one.words, one.tags) for one in load_tagged([path]).records] == [(one.words, one.tags) for one in WANTED]
     assert [one.line for one in load_tagged([path]).records] == [1, 6]
@@ -40,7 +40,7 @@ def test_windows_lines_byte_order_mark_and_gzip(tmp_path: Path) -> None:
     assert load_tagged([path]).records[0] == WANTED[0]
 
 
-def test_documents_and_comments_are_left_out(tmp_path: Path) -> None:
+def test_document_markers_and_comments_are_skipped(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- -X- O\n\n# sent_id = 1\n# text = vitamin O\nAnna B-PER\n-DOCSTART- O\n# note\nOslo B-LOC\n"
     records = load_tagged([written(tmp_path, text)]).records
     assert [(one.words, one.tags, one.line) for one in records] == [
@@ -58,11 +58,11 @@ SOUND = [
 ]
 
 
-@pytest.mark.parametrize(("given", "wanted"), SOUND)
-def test_tags_are_made_sound(given: str, wanted: str, tmp_path: Path) -> None:
-    assert sound_tags(given.split()) == wanted.split()
-    path = written(tmp_path, "".join(f"w\t{tag}\n" for tag in given.split()))
-    assert load_tagged([path]).records[0].tags == tuple(wanted.split())
+@pytest.mark.parametrize(("tags", "expected"), SOUND)
+def test_older_tags_become_bio(tags: str, expected: str, tmp_path: Path) -> None:
+    assert repair_tags(tags.split()) == expected.split()
+    path = written(tmp_path, "".join(f"w\t{tag}\n" for tag in tags.split()))
+    assert load_tagged([path]).records[0].tags == tuple(expected.split())
 
 
 BAD = [
@@ -81,7 +81,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_faults_name_their_place(text: str, message: str, tmp_path: Path) -> None:
+def test_faults_are_reported_with_file_and_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         load_tagged([written(tmp_path, text)])
 
@@ -89,5 +89,5 @@ def test_faults_name_their_place(text: str, message: str, tmp_path: Path) -> Non
 def test_long_sentences_are_skipped_and_counted(tmp_path: Path) -> None:
     path, skips = written(tmp_path, joined(" ")), SkipReport()
     assert [one.line for one in read_tagged([path], skips, max_chars=17)] == [6]  # "Anna Lee left Oslo" has 18
-    assert skips.lines() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
+    assert skips.summary() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
     assert len(load_tagged([path], max_chars=18).records) == 2

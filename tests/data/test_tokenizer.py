@@ -1,4 +1,4 @@
-"""The tokenizer: exactness, readable pieces, offsets, words, repeatability, and what it refuses."""
+"""The tokenizer: exactness, readable tokens, offsets, words, repeatability, and refused input."""
 
 import hashlib
 import json
@@ -66,31 +66,31 @@ def trained(kind: Kind, normalisation: str = "nfc", joiner: str = "", lowercase:
 @pytest.mark.parametrize("text", TRICKY)
 @pytest.mark.parametrize("normalisation", ["nfc", "nfkc", "none"])
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_tricky_texts_come_back(kind: Kind, normalisation: str, text: str) -> None:
+def test_tricky_texts_survive_encoding_and_decoding(kind: Kind, normalisation: str, text: str) -> None:
     tokenizer = trained(kind, normalisation)
-    assert tokenizer.decode(tokenizer.encode(text).ids) == tokenizer.normalise(text)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == tokenizer.normalize(text)
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=ANY_TEXT, kind=st.sampled_from(["bpe", "unigram"]), form=st.sampled_from(["nfc", "nfkc", "none"]))
-def test_every_text_comes_back(text: str, kind: Kind, form: str) -> None:
+def test_every_text_survives_encoding_and_decoding(text: str, kind: Kind, form: str) -> None:
     tokenizer = trained(kind, form)
     ids = tokenizer.encode(text).ids
-    assert tokenizer.decode(ids) == tokenizer.normalise(text)
+    assert tokenizer.decode(ids) == tokenizer.normalize(text)
     assert tokenizer.unk_id not in ids
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=ANY_TEXT, kind=st.sampled_from(["wordpiece", "word", "char", "pretokenized"]))
-def test_texts_of_known_pieces_come_back(text: str, kind: Kind) -> None:
+def test_texts_of_known_tokens_survive_encoding_and_decoding(text: str, kind: Kind) -> None:
     tokenizer = trained(kind)
     ids = tokenizer.encode(text).ids
     if tokenizer.unk_id not in ids:
-        assert tokenizer.decode(ids) == tokenizer.normalise(text)
+        assert tokenizer.decode(ids) == tokenizer.normalize(text)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "char"])
-def test_text_of_the_corpus_is_known(kind: Kind) -> None:
+def test_the_training_text_has_no_unknown_tokens(kind: Kind) -> None:
     tokenizer = trained(kind)
     assert tokenizer.decode_batch(tokenizer.encode_batch(TEXTS)) == TEXTS
 
@@ -106,8 +106,8 @@ def test_text_never_becomes_a_special_token(text: str, kind: Kind) -> None:
 def test_special_spellings_learned_from_text_stay_text(kind: Kind) -> None:
     corpus = ["<s> <mask> </s> <0x41> <pad> <unk>", "a<s>b ##a a##b", "▁ ▁a a▁ \\u2581"] * 20
     tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=400, special_tokens=("<mask>",)))
-    assert [tokenizer.piece(index) for index in tokenizer.special_ids] == [*SPECIAL_TOKENS, "<mask>"]
-    assert len({tokenizer.piece(index) for index in range(tokenizer.vocab_size)}) == tokenizer.vocab_size
+    assert [tokenizer.token(index) for index in tokenizer.special_ids] == [*SPECIAL_TOKENS, "<mask>"]
+    assert len({tokenizer.token(index) for index in range(tokenizer.vocab_size)}) == tokenizer.vocab_size
     for text in corpus[:3]:
         ids = tokenizer.encode(text).ids
         assert set(ids) & set(tokenizer.special_ids) <= {tokenizer.unk_id}
@@ -117,39 +117,39 @@ def test_special_spellings_learned_from_text_stay_text(kind: Kind) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=ANY_TEXT, form=st.sampled_from(["nfc", "nfkc", "none"]), lowercase=st.booleans())
-def test_normalising_any_text_twice_changes_nothing(text: str, form: str, lowercase: bool) -> None:
+def test_normalization_of_any_text_is_idempotent(text: str, form: str, lowercase: bool) -> None:
     tokenizer = trained("char", form, lowercase=lowercase)
-    once = tokenizer.normalise(text)
-    assert tokenizer.normalise(once) == once
+    once = tokenizer.normalize(text)
+    assert tokenizer.normalize(once) == once
     assert form != "none" or lowercase or once == text
 
 
 @pytest.mark.parametrize("text", TRICKY)
 @pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
-def test_normalising_tricky_text_twice_changes_nothing(text: str, form: str) -> None:
+def test_normalization_of_tricky_texts_is_idempotent(text: str, form: str) -> None:
     tokenizer = trained("char", form, lowercase=True)
-    assert tokenizer.normalise(tokenizer.normalise(text)) == tokenizer.normalise(text)
+    assert tokenizer.normalize(tokenizer.normalize(text)) == tokenizer.normalize(text)
 
 
-def test_normalisation_is_the_unicode_one_with_single_spaces() -> None:
-    assert trained("bpe").normalise("  e\u0301 \t\u00a0x\n") == unicodedata.normalize("NFC", "e\u0301") + " x"
-    assert trained("bpe", "nfkc").normalise("ﬁ①") == "fi1"
-    assert trained("bpe", lowercase=True).normalise("ÄB") == "äb"
+def test_normalization_is_unicode_with_single_spaces() -> None:
+    assert trained("bpe").normalize("  e\u0301 \t\u00a0x\n") == unicodedata.normalize("NFC", "e\u0301") + " x"
+    assert trained("bpe", "nfkc").normalize("ﬁ①") == "fi1"
+    assert trained("bpe", lowercase=True).normalize("ÄB") == "äb"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_vocabulary_begins_with_the_specials_and_keeps_its_bound(kind: Kind) -> None:
+def test_the_vocabulary_begins_with_special_tokens_and_has_the_maximum_size(kind: Kind) -> None:
     tokenizer = trained(kind)
-    assert [tokenizer.piece(index) for index in range(5)] == ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    assert [tokenizer.token(index) for index in range(5)] == ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
     assert tokenizer.vocab_size <= 449
-    shown = [tokenizer.piece(index) for index in range(tokenizer.vocab_size)]
+    shown = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
     assert len(set(shown)) == len(shown)
-    assert [tokenizer.piece_id(piece) for piece in shown] == list(range(len(shown)))
+    assert [tokenizer.token_id(token) for token in shown] == list(range(len(shown)))
 
 
 @pytest.mark.parametrize(
-    ("kind", "pieces"),
+    ("kind", "tokens"),
     [
         ("bpe", ["▁The", "▁house", "<0xE2>", "<0x82>", "<0xAC>", "."]),
         ("unigram", ["▁", "The", "▁house", "<0xE2>", "<0x82>", "<0xAC>", "."]),
@@ -159,13 +159,13 @@ def test_the_vocabulary_begins_with_the_specials_and_keeps_its_bound(kind: Kind)
         ("pretokenized", ["The", "<unk>"]),
     ],
 )
-def test_pieces_are_readable(kind: Kind, pieces: list[str]) -> None:
+def test_tokens_are_readable(kind: Kind, tokens: list[str]) -> None:
     corpus = ["The house.", "The house .", "house The ."] * 40
     tokenizer = Tokenizer.train(corpus, TokenizerConfig(kind=kind, vocab_size=299))
     encoding = tokenizer.encode("The  house€.")
-    assert "".join(encoding.pieces) == "".join(pieces)
-    if kind != "unigram":  # where unigram cuts is for its estimate to say
-        assert encoding.pieces == pieces
+    assert "".join(encoding.tokens) == "".join(tokens)
+    if kind != "unigram":  # unigram splits where its estimate decides
+        assert encoding.tokens == tokens
 
 
 @settings(max_examples=200, deadline=None)
@@ -173,61 +173,61 @@ def test_pieces_are_readable(kind: Kind, pieces: list[str]) -> None:
 def test_offsets_point_into_the_text_in_order(text: str, kind: Kind) -> None:
     tokenizer = trained(kind)
     encoding = tokenizer.encode(text)
-    assert len(encoding.ids) == len(encoding.pieces) == len(encoding.offsets)
+    assert len(encoding.ids) == len(encoding.tokens) == len(encoding.offsets)
     assert all(0 <= start <= end <= len(text) for start, end in encoding.offsets)
     assert all(left[0] <= right[0] and left[1] <= right[1] for left, right in pairwise(encoding.offsets))
-    covered = {place for start, end in encoding.offsets for place in range(start, end)}
-    missed = "".join(char for place, char in enumerate(text) if place not in covered)
+    covered = {position for start, end in encoding.offsets for position in range(start, end)}
+    missed = "".join(char for position, char in enumerate(text) if position not in covered)
     assert missed == "" or missed.isspace()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_offsets_spell_the_pieces(kind: Kind) -> None:
+def test_offsets_match_the_tokens(kind: Kind) -> None:
     text = "  The dogs   run, 1985 \t(slowly)."
     encoding = trained(kind).encode(text)
-    for piece, (start, end) in zip(encoding.pieces, encoding.offsets, strict=True):
-        if piece not in SPECIAL_TOKENS and not piece.startswith("<0x"):
-            assert text[start:end] == piece.removeprefix("##").lstrip("▁")
+    for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+        if token not in SPECIAL_TOKENS and not token.startswith("<0x"):
+            assert text[start:end] == token.removeprefix("##").lstrip("▁")
 
 
-def test_offsets_count_characters_of_the_text_as_given() -> None:
+def test_offsets_refer_to_the_original_text() -> None:
     encoding = trained("char").encode(" e\u0301😀 dog")
     assert encoding.offsets[0] == (1, 3)
     assert encoding.offsets[-3:] == [(5, 6), (6, 7), (7, 8)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_gives_what_each_text_gives_alone(kind: Kind) -> None:
+def test_a_batch_equals_separate_texts(kind: Kind) -> None:
     tokenizer = trained(kind)
     assert tokenizer.encode_batch([*TEXTS, *TRICKY]) == [tokenizer.encode(text).ids for text in [*TEXTS, *TRICKY]]
 
 
-def test_decoding_leaves_specials_out_and_survives_broken_bytes() -> None:
+def test_decoding_omits_special_tokens_and_invalid_bytes() -> None:
     tokenizer = trained("bpe")
     ids = tokenizer.encode("the dog").ids
     assert tokenizer.decode([2, *ids[:1], 4, *ids[1:], 3, 0, 0, 1]) == "the dog"
-    first_of_two = tokenizer.piece_id("<0xC3>")
+    first_of_two = tokenizer.token_id("<0xC3>")
     assert first_of_two is not None
     assert tokenizer.decode([*ids, first_of_two]) == "the dog\ufffd"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_library_alone_decodes_alike(kind: Kind) -> None:
+def test_the_library_decodes_the_same(kind: Kind) -> None:
     tokenizer = trained(kind)
     inner = tokenizers.Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_json())["tokenizer"]))
     known = [[index for index in ids if index not in tokenizer.special_ids] for ids in tokenizer.encode_batch(TEXTS)]
     assert inner.decode_batch(known) == tokenizer.decode_batch(known)
 
 
-def test_pretokenised_text_is_joined_for_display_only() -> None:
+def test_pretokenized_text_is_joined_for_display_only() -> None:
     config = TokenizerConfig(kind="pretokenized", joiner="@@")
     tokenizer = Tokenizer.train(["un@@ related dogs@@ , 1 @ 2"] * 2, config)
     encoding = tokenizer.encode("un@@ related dogs@@ ,")
-    assert encoding.pieces == ["un@@", "related", "dogs@@", ","]
+    assert encoding.tokens == ["un@@", "related", "dogs@@", ","]
     assert tokenizer.decode(encoding.ids) == "unrelated dogs,"
-    assert tokenizer.decode_pieces(encoding.ids) == "un@@ related dogs@@ ,"
+    assert tokenizer.decode_tokens(encoding.ids) == "un@@ related dogs@@ ,"
     assert tokenizer.decode(encoding.ids[:1]) == "un"
-    assert tokenizer.words([2, *encoding.ids, 3]) == [-1, 0, 0, 1, 1, -1]
+    assert tokenizer.word_indices([2, *encoding.ids, 3]) == [-1, 0, 0, 1, 1, -1]
 
 
 @pytest.mark.parametrize(
@@ -240,38 +240,38 @@ def test_pretokenised_text_is_joined_for_display_only() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-def test_pieces_group_into_words(kind: Kind, text: str, words: list[str]) -> None:
+def test_tokens_are_grouped_into_words(kind: Kind, text: str, words: list[str]) -> None:
     tokenizer = Tokenizer.train([text, *TEXTS], TokenizerConfig(kind=kind, vocab_size=400))
     ids = tokenizer.encode(text).ids
     grouped: dict[int, list[int]] = {}
-    for index, word in zip(ids, tokenizer.words(ids), strict=True):
+    for index, word in zip(ids, tokenizer.word_indices(ids), strict=True):
         grouped.setdefault(word, []).append(index)
     assert [tokenizer.decode(group).strip() for group in grouped.values()] == words
     assert list(grouped) == list(range(len(words)))
 
 
-def test_special_tokens_belong_to_no_word_and_unknown_ones_to_their_own() -> None:
+def test_special_tokens_have_no_word_and_unknown_tokens_one_each() -> None:
     tokenizer = trained("word")
     ids = tokenizer.encode("the zebra house").ids
     assert ids[1] == tokenizer.unk_id
-    assert tokenizer.words([tokenizer.bos_id, *ids, tokenizer.eos_id]) == [-1, 0, 1, 2, -1]
+    assert tokenizer.word_indices([tokenizer.bos_id, *ids, tokenizer.eos_id]) == [-1, 0, 1, 2, -1]
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=ANY_TEXT, kind=st.sampled_from(KINDS))
 def test_words_count_up_without_gaps(text: str, kind: Kind) -> None:
     tokenizer = trained(kind)
-    words = tokenizer.words(tokenizer.encode(text).ids)
+    words = tokenizer.word_indices(tokenizer.encode(text).ids)
     assert words[:1] in ([], [0])
     assert all(right - left in (0, 1) for left, right in pairwise(words))
 
 
-def test_a_piece_of_two_words_belongs_to_the_first_and_leaves_no_gap() -> None:
+def test_a_token_of_two_words_belongs_to_the_first() -> None:
     assert word_indices([b" a.", b" ", b"b", b"", "é".encode()[:1], "é".encode()[1:]]) == [0, 1, 1, -1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded_is_the_same(kind: Kind) -> None:
+def test_a_saved_tokenizer_is_loaded_unchanged(kind: Kind) -> None:
     tokenizer = trained(kind)
     loaded = Tokenizer.from_json(tokenizer.to_json())
     assert loaded.to_json() == tokenizer.to_json()
@@ -292,28 +292,28 @@ for kind in sys.argv[1:]:
 def test_training_is_the_same_in_every_process() -> None:
     words = ["".join(chr(97 + (seed * prime) % 13) for prime in (2, 3, 5, 7)[: 2 + seed % 3]) for seed in range(300)]
     texts = TEXTS + [" ".join(words[start : start + 7]).title() for start in range(0, 290, 3)]
-    seen = set()
+    digests = set()
     for parallelism in ("true", "false", "true"):
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": parallelism, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-c", _TRAIN_ALL, *KINDS]
         done = subprocess.run(
             command, input="\n".join(texts), env=environment, capture_output=True, text=True, check=True
         )
-        seen.add(done.stdout)
-    here = [Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=449)).to_json() for kind in KINDS]
-    assert seen == {"".join(hashlib.sha256(state.encode()).hexdigest() + "\n" for state in here)}
+        digests.add(done.stdout)
+    local_digest = [Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=449)).to_json() for kind in KINDS]
+    assert digests == {"".join(hashlib.sha256(state.encode()).hexdigest() + "\n" for state in local_digest)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [[], [""], [" ", "\t\n"]])
 def test_an_empty_corpus_is_refused(kind: Kind, texts: list[str]) -> None:
-    with pytest.raises(TokenizerError, match="got none"):
+    with pytest.raises(TokenizerError, match="found none"):
         Tokenizer.train(texts, TokenizerConfig(kind=kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [["a"], ["\x00"], ["日本"], ["a b"] * 2, ["▁"] * 3])
-def test_a_tiny_corpus_is_enough(kind: Kind, texts: list[str]) -> None:
+def test_a_tiny_corpus_is_sufficient(kind: Kind, texts: list[str]) -> None:
     tokenizer = Tokenizer.train(iter(texts), TokenizerConfig(kind=kind))
     ids = tokenizer.encode(texts[0]).ids
     assert tokenizer.decode(ids) == texts[0] or tokenizer.unk_id in ids
@@ -330,7 +330,7 @@ def test_a_vocabulary_too_small_is_refused_with_its_minimum(kind: Kind) -> None:
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:
-    for call in (trained("bpe").encode, trained("bpe").normalise, lambda text: trained("bpe").encode_batch([text])):
+    for call in (trained("bpe").encode, trained("bpe").normalize, lambda text: trained("bpe").encode_batch([text])):
         with pytest.raises(TokenizerError, match="character 2"):
             call("a\ud800")
     with pytest.raises(TokenizerError, match="surrogate"):
@@ -360,7 +360,7 @@ def _damages() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", _damages())
-def test_a_damaged_file_is_refused_with_a_sentence(name: str) -> None:
+def test_a_damaged_file_is_refused(name: str) -> None:
     with pytest.raises(TokenizerError, match=r"(damaged: .+|format version 99.+); "):
         Tokenizer.from_json(_damages()[name])
 
@@ -380,7 +380,7 @@ def test_a_damaged_file_is_refused_with_a_sentence(name: str) -> None:
         {"min_frequency": 0},
     ],
 )
-def test_settings_that_cannot_hold_are_refused(fields: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TokenizerConfig.model_validate(fields)
 

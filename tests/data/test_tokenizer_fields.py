@@ -1,4 +1,4 @@
-"""Every field of the tokenizer section, for every kind: it changes the tokenizer, or it is refused by name."""
+"""Every field of the tokenizer section changes the tokenizer or is refused by name, for every kind."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from clearhead.config import TokenizerConfig
 from clearhead.data.tokenizer import Tokenizer
 
 KINDS = ("bpe", "unigram", "wordpiece", "word", "char", "pretokenized")
-# Rare words and letters, capitals, double spaces and a ligature: something for every field to change.
+# Rare words and letters, capitals, double spaces and a ligature, so that every field has an effect.
 TEXTS = ["The  cat sat on the mat .", "the dog \ufb01nds THE cat", "a dog and a cat", "Xylo@@ phone , once"] * 2 + [
     "Zoë"
 ]
@@ -22,7 +22,7 @@ OTHERS: dict[str, Any] = {
 def trained(kind: str, **settings: Any) -> str:
     tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, **settings))
     texts = [*TEXTS, "Xylo@@ cat"]
-    return repr([(tokenizer.encode(text).pieces, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
+    return repr([(tokenizer.encode(text).tokens, tokenizer.decode(tokenizer.encode(text).ids)) for text in texts])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,5 +39,5 @@ def test_every_field_changes_something_or_is_refused(kind: str) -> None:
             assert trained(kind, **{field: value}) != usual, field
 
 
-def test_no_field_is_left_out() -> None:
+def test_all_fields_are_tested() -> None:
     assert {*OTHERS, "kind"} == set(TokenizerConfig.model_fields)

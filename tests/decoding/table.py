@@ -35,7 +35,7 @@ class TableState:
 
 
 class TableGenerator:
-    """Logits drawn at random for each pair of a sentence's first token and a history, always the same ones."""
+    """Generator with fixed random logits for each pair of a sentence's first token and a history."""
 
     def __init__(self, vocab_size: int, scale: float = 1.0, end_bonus: float = 0.0, distinct: int = 0) -> None:
         self.vocab_size = vocab_size
@@ -101,12 +101,12 @@ class TableGenerator:
         return replace(state, tokens_U=tokens_U, allowed_NU=allowed_NU)
 
     def score(self, key: int, tokens: Sequence[int], ends: bool) -> list[float]:
-        """Log-probabilities of the tokens of one output, computed without search."""
+        """Return the log-probabilities of the tokens of one output, computed without search."""
         written = (*tokens, END) if ends else tuple(tokens)
         return [float(self.log_probs(key, (START, *written[:place]))[token]) for place, token in enumerate(written)]
 
     def all_outputs(self, key: int, limit: int, settings: DecodingConfig) -> list[tuple[float, tuple[int, ...]]]:
-        """Every output up to the limit with its score, best first."""
+        """Return every output up to the limit with its score, best first."""
         outputs = []
         for tokens, ends in every_output(self.vocab_size, limit):
             log_probs = self.score(key, tokens, ends)
@@ -115,7 +115,7 @@ class TableGenerator:
 
 
 def every_output(vocab_size: int, limit: int) -> Iterator[tuple[tuple[int, ...], bool]]:
-    """Each output of at most `limit` tokens, and whether it has an end token."""
+    """Yield each output of at most `limit` tokens, and whether it has an end token."""
     words = range(END + 1, vocab_size)
     for length in range(limit):
         yield from ((tokens, True) for tokens in itertools.product(words, repeat=length))

@@ -1,4 +1,4 @@
-"""Beam search against its rules written down again, one sentence and one candidate at a time, bit for bit."""
+"""Beam search against a reference implementation of its rules, one candidate at a time, bit for bit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class Row:
 def expected_hypotheses(
     table: TableGenerator, key: int, limit: int, settings: DecodingConfig, n_best: int, shortlist: set[int] | None
 ) -> list[Hypothesis]:
-    """Plain beam search by the rules in the docstring of `search`."""
+    """Reference implementation of the rules in the docstring of `search`."""
     beam, finished, width, penalties = (
         [Row()],
         list[Hypothesis](),
@@ -77,7 +77,7 @@ def expected_hypotheses(
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("distinct", [0, 1])
 def test_every_bit_of_the_result(stop: str, norm: str, beam: int, distinct: int) -> None:
-    """Tokens, log-probabilities, scores, order and reasons, with many exact ties and without; also with shortlists."""
+    """Tokens, log-probabilities, scores, order and reasons are equal, also with many exact ties and with shortlists."""
     table = TableGenerator(VOCAB, end_bonus=0.7, distinct=distinct)
     limits = [1, 2, 3, 5, 7, 11]
     lists = [{2, 3 + key, 5, 7, 11} for key in range(6)]
@@ -95,7 +95,7 @@ def test_every_bit_of_the_result(stop: str, norm: str, beam: int, distinct: int)
 
 
 def test_a_search_that_is_blocked() -> None:
-    """A shortlist of the end token alone, which may not come yet: the empty hypothesis is all there is."""
+    """A shortlist of the end token only, which is still banned: the empty hypothesis is the only output."""
     settings, table = DecodingConfig(beam_size=3, min_length=2), TableGenerator(VOCAB)
     asked = [Constraints(shortlist=AllowedTokens((END,), VOCAB))]
     [found] = search(SearchBatch(table, [[4]], settings, [5], END, PAD, 3, constraints=asked))

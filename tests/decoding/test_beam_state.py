@@ -61,7 +61,7 @@ class Scripted(TableGenerator):
 
 
 def test_cannot_improve_waits_for_what_length_may_still_win() -> None:
-    """Ending at once is likelier; the long way costs a little once and then nothing, so a mean prefers it."""
+    """Ending at once is more probable; the longer output costs a little once, but wins by mean."""
     generator = Scripted([{END: 0.5, 5: 0.45}, {6: 1.0}, {6: 1.0}, {END: 1.0}])
     for stop, expected in (("beam_finished", ()), ("cannot_improve", (5, 6, 6))):
         settings = DecodingConfig.model_validate({"beam_size": 1, "length_penalty": 1.0, "stopping_rule": stop})
@@ -69,7 +69,7 @@ def test_cannot_improve_waits_for_what_length_may_still_win() -> None:
         assert found.tokens == expected
 
 
-def test_banks_wait_for_what_says_the_word_in_its_time() -> None:
+def test_banks_wait_for_a_later_but_more_probable_phrase() -> None:
     """Token 6 at once and the end fill the last bank of a greedy search; the more probable output is longer."""
     generator = Scripted([{5: 0.9, 6: 0.1}, {4: 0.4, END: 0.6}, {6: 1.0}, {END: 1.0}])
     src_NS, asked = [[0]], [Constraints(include=LexicalConstraints(((6,),)))]
@@ -89,7 +89,7 @@ def test_the_margin_of_a_sentence_is_that_of_its_closest_choice() -> None:
 
 @pytest.mark.parametrize("gap", [0.05, 0.001, -0.001])
 def test_the_margin_of_the_stop_rule(gap: float) -> None:
-    """Greedy, by mean: what goes on could reach `gap` more or less at the limit than the end that was written first."""
+    """Greedy search by mean: the unfinished hypothesis could reach a score `gap` above or below the finished one."""
     end, limit = 0.5, 2
     word = float(np.exp(limit * (np.log(end) + gap)))  # log(word) / limit is log(end) + gap
     generator = Scripted([{END: end, 5: word, PAD: 1 - end - word}, {5: 0.6, 6: 0.3, END: 0.1}])
@@ -99,7 +99,7 @@ def test_the_margin_of_the_stop_rule(gap: float) -> None:
 
 
 @pytest.mark.parametrize("rule", ["cannot_improve", "no_better_now"])
-def test_an_unfinished_hypothesis_that_can_only_equal_the_worst_is_given_up(rule: str) -> None:
+def test_an_unfinished_hypothesis_that_can_only_equal_the_worst_is_dropped(rule: str) -> None:
     """The end and the word are equally probable, so the end comes first; after the word everything is certain."""
     generator = Scripted([{END: 0.25, 5: 0.25, PAD: 0.5}, {6: 1.0}, {END: 1.0}])
     settings = DecodingConfig.model_validate({"beam_size": 1, "length_penalty_form": "none", "stopping_rule": rule})

@@ -1,4 +1,4 @@
-"""Cancelled sentences leave the search within a step, and the others find what they find without them."""
+"""Cancelled sentences leave the search within a step, and the results of the others do not change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[DecodingConfig, int, Constraints | None]] = {
 
 
 class CancellingTable(TableGenerator):
-    """A table whose outputs reach their limits; it cancels a request during one step."""
+    """Generator whose outputs reach their limits, and which cancels a request during one step."""
 
     def __init__(self, cancellation: Cancellation | None = None) -> None:
         super().__init__(vocab_size=11, end_bonus=-50.0)

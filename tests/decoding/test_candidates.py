@@ -12,7 +12,7 @@ INF = np.float32(np.inf)
 @pytest.mark.parametrize("width", [1, 3, 5])
 @pytest.mark.parametrize("distinct", [0, 2, 40])
 def test_candidates_are_the_first_of_a_full_sort(vocab_size: int, width: int, distinct: int) -> None:
-    """Also where many are equal, at the edge of the list too, and at both ends of the vocabulary."""
+    """Also with many ties, at the end of the list, and at both ends of the vocabulary."""
     rng = np.random.default_rng([vocab_size, width, distinct])
     log_probs_RV = (rng.standard_normal((7 * width, vocab_size)) - 5).astype(np.float32)
     if distinct:

@@ -40,7 +40,7 @@ def test_groups_against_a_loop(groups: int, width: int, penalty: float) -> None:
 def _diverse(
     table: TableGenerator, key: int, groups: int, width: int, penalty: float, limit: int
 ) -> dict[tuple[int, ...], list[float]]:
-    """Diverse beam search, written down again: outputs with their log-probabilities."""
+    """Reference implementation of diverse beam search; return outputs with their log-probabilities."""
     live: list[list[tuple[tuple[int, ...], list[float]]]] = [[((), [])] for _ in range(groups)]
     finished: list[dict[tuple[int, ...], list[float]]] = [{} for _ in range(groups)]
     for step in range(limit):
@@ -64,7 +64,7 @@ def _diverse(
 
 
 class Attending(TableGenerator):
-    """Attends to four source positions, by history."""
+    """Generator that attends to four source positions, depending on the history."""
 
     def attention(self, key: int, history: tuple[int, ...]) -> Doubles:
         drawn_HS = np.exp(2 * np.random.default_rng([7, key, *history]).standard_normal((3, 4)))  # 3 heads
@@ -119,7 +119,7 @@ def drawn(
 
 
 def test_outputs_are_drawn_as_often_as_they_are_probable() -> None:
-    """One distribution, 1,500 sentences that differ in what else they say; and what filters leave out never comes."""
+    """Frequencies over 1,500 sentences with the same first distribution; filtered tokens are never drawn."""
     table, count = TableGenerator(6, scale=1.5), 1500
     src_NS = [[0, number] for number in range(count)]
     outputs = Counter(found[0].tokens for found in drawn(table, src_NS, limit=2))

@@ -1,4 +1,4 @@
-"""Rules, prefixes and wanted words against every output there is, tried one by one."""
+"""Rules, prefixes and words to include, compared with an enumeration of all outputs."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Tokens = tuple[int, ...]
 def found_by(
     decoding: DecodingConfig, asked: Constraints | None = None, n_best: int = 4, limit: int = LIMIT
 ) -> list[list[Hypothesis]]:
-    """Search with a beam that holds every prefix."""
+    """Return the results of a search whose beam contains every prefix."""
     src_NS = [[key] for key in range(SENTENCES)]
     constraints = [asked] * SENTENCES if asked else []
     return search(
@@ -38,7 +38,7 @@ def found_by(
 def check(
     decoding: DecodingConfig, allowed: Callable[[Tokens], bool], asked: Constraints | None = None, limit: int = LIMIT
 ) -> None:
-    """The same best outputs, with the same scores, as among all that are allowed."""
+    """Assert that the best outputs and scores are those among all allowed outputs."""
     table = TableGenerator(6)
     for key, found in enumerate(found_by(decoding, asked, limit=limit)):
         expected = [(score, each) for score, each in table.all_outputs(key, limit, decoding) if allowed(each)][:4]
@@ -80,7 +80,7 @@ def test_wanted_phrases(wanted: tuple[Tokens, ...]) -> None:
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("limit", [4, 5, 9])
 def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -> None:
-    """Up to the point where just they fit; also behind a prefix, and where something else would be likelier."""
+    """Words are included up to the shortest limit; also after a prefix, and if other tokens are more probable."""
     for wanted in (((3, 4), (5, 3)), ((5, 5, 5),), ((4,), (3, 3, 5))):
         asked = Constraints((4,) if limit > 4 else (), LexicalConstraints(wanted))
         for found in found_by(DecodingConfig(beam_size=beam), asked, n_best=1, limit=limit):
@@ -88,7 +88,7 @@ def test_wanted_phrases_are_written_by_narrow_beams_too(beam: int, limit: int) -
             assert all(" ".join(map(str, phrase)) in text for phrase in wanted)
 
 
-def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
+def test_the_next_token_does_not_turn_a_phrase_into_another_word() -> None:
     """Token 5 continues the previous word."""
     asked = Constraints(include=LexicalConstraints(((3,),), frozenset({5})))
 
@@ -98,7 +98,7 @@ def test_a_phrase_is_not_made_another_word_by_what_follows() -> None:
     check(DecodingConfig(beam_size=130), has_word, asked)
 
 
-def test_no_rule_is_dropped_when_nothing_is_left() -> None:
+def test_rules_apply_even_if_no_token_is_left() -> None:
     """Three words, none twice, and no end before four tokens: the unfinished output is returned."""
     decoding = DecodingConfig(beam_size=2, no_repeat_ngram_size=1, min_length=4)
     for found in found_by(decoding, n_best=2):
@@ -120,7 +120,7 @@ LETTERS = "ab"
 
 
 def spell(word: str) -> TokenAutomaton:
-    """Every way of a word by brute force over the surfaces, in the form that search takes."""
+    """Return all segmentations of a word, enumerated over the texts of tokens."""
     go_on: tuple[dict[int, int], ...] = tuple({} for _ in word)
     begin: dict[int, tuple[int, ...]] = {}
     begin_open: dict[int, tuple[int, ...]] = {}
@@ -175,7 +175,7 @@ def test_excluded_words_are_written_in_no_way(word: str) -> None:
 
 
 def test_every_rule_at_once() -> None:
-    """Each output keeps to all of them; with a beam that holds everything, the best that does is found."""
+    """Each output meets all constraints; an exhaustive beam finds the best such output."""
     asked = Constraints((4,), LexicalConstraints(((5, 3),)))
     check(
         DecodingConfig(beam_size=130, min_length=4, no_repeat_ngram_size=2),

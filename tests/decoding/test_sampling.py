@@ -1,4 +1,4 @@
-"""Drawing tokens: filters against transformers, margins, frequencies against probabilities."""
+"""Sampling: filters against transformers, margins, frequencies against probabilities."""
 
 from collections import Counter
 from typing import Any
@@ -43,7 +43,7 @@ def test_filters_are_those_of_transformers(seed: int) -> None:
 
 
 def kept(logits_V: Tensor, filtered: FilteredTokens) -> Tensor:
-    """As transformers gives it back."""
+    """Return the filtered logits in the form of `transformers`."""
     return logits_V.masked_fill(~torch.from_numpy(filtered.kept_RV), float("-inf"))
 
 
@@ -54,7 +54,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("settings", FILTERS)
-def test_a_draw_stays_when_nothing_moves_more_than_its_margin(settings: dict[str, float]) -> None:
+def test_samples_do_not_change_within_their_margin(settings: dict[str, float]) -> None:
     """Every logit is nudged by a quarter of the margin, which changes no draw; by 4 times it changes many."""
     config, draws, close = SamplingConfig.model_validate(settings), 0, 0
     for seed in range(300):

@@ -1,4 +1,4 @@
-"""Search against what can be computed without it: every output tried, a plain argmax loop, a model without a cache."""
+"""Search against other computations: an enumeration of all outputs, an argmax loop, a model without a cache."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -43,8 +43,8 @@ def test_wide_beam_finds_the_optimum(norm: Norm, stop: Stop, end_bonus: float) -
 
 
 @pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
-def test_cannot_improve_loses_nothing_and_stops_early(norm: Norm) -> None:
-    """With a beam that holds every prefix but not every output, stopping must not cost the best ones."""
+def test_cannot_improve_is_exact_and_stops_early(norm: Norm) -> None:
+    """With a beam that contains every prefix but not every output, stopping must not lose the best ones."""
     table = TableGenerator(vocab_size=6, scale=3.0, end_bonus=1.0)
     settings = DecodingConfig(
         beam_size=81, length_penalty=0.7, length_penalty_form=norm, stopping_rule="cannot_improve"
@@ -58,7 +58,7 @@ def test_cannot_improve_loses_nothing_and_stops_early(norm: Norm) -> None:
 
 
 def test_beam_finished_stops_at_that_many() -> None:
-    """One word, and an end that is always the better: each step finishes one hypothesis."""
+    """One token, and a more probable end: each step finishes one hypothesis."""
     table = TableGenerator(vocab_size=4, scale=0.0, end_bonus=1.0)
     for beam in (1, 2, 3):
         table.rows_seen.clear()
@@ -120,7 +120,7 @@ def test_leaving_early_does_not_change_the_others(beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
-    """All words are alike and the end never comes: only the order of ties decides."""
+    """All tokens are equally probable and the end never comes: only the order of ties decides."""
     table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
     [found] = run(table, DecodingConfig(beam_size=beam), [3], n_best=beam)
     assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
@@ -158,7 +158,7 @@ def test_more_hypotheses_than_the_beam_are_refused() -> None:
 
 
 class Notes:
-    """An observer that remembers."""
+    """Observer that stores the candidates."""
 
     def __init__(self) -> None:
         self.trees: dict[int, list[Candidate]] = defaultdict(list)
@@ -213,6 +213,6 @@ def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...],
 
 
 def _path(node: Candidate, nodes: dict[int, Candidate]) -> list[Candidate]:
-    """From the first token to this one."""
+    """Return the tokens from the first one to this one."""
     before = [] if node.parent == ROOT else _path(nodes[node.parent], nodes)
     return [*before, node]

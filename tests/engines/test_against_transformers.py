@@ -11,7 +11,7 @@ from clearhead.decoding.logits_rules import TokenAutomaton
 from clearhead.decoding.requests import Constraints, Hypothesis
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.model.transformer import Transformer
 from tests.model.test_against_transformers import V, copy, ids, t5_links, t5_pair
 
@@ -22,7 +22,7 @@ NUM = 5
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Transformer, Any]:
-    """Ours and reference."""
+    """Return a T5 and its reference."""
     torch.manual_seed(3)
     model, reference = t5_pair("1.1")
     copy(model, reference, t5_links(model, reference))

@@ -43,7 +43,7 @@ COUNT = 16
 NUDGES = {"coverage": 1.2e-3, "rules": 2e-3, "wanted": 3e-3, "alternatives": 2.3e-3, "sample": 1e-2, "filters": 6e-3}
 
 
-def asked_in(mode: str, count: int = COUNT, longest: int = 7, room: int = 8) -> tuple[list[Request], DecodingConfig]:
+def requests_in(mode: str, count: int = COUNT, longest: int = 7, room: int = 8) -> tuple[list[Request], DecodingConfig]:
     more, asked, n_best = MODES[mode]
     decoding = DecodingConfig.model_validate({"max_length": f"input+{room}", **more})
     sources = [each.source for each in requests(count, longest=longest)]
@@ -53,9 +53,9 @@ def asked_in(mode: str, count: int = COUNT, longest: int = 7, room: int = 8) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_in_any_company(mode: str) -> None:
+def test_every_mode_in_any_batch(mode: str) -> None:
     model = random_model()
-    asked, decoding = asked_in(mode)
+    asked, decoding = requests_in(mode)
     alone = fixed(model, 1).run(asked, decoding)
 
     @given(st.randoms(use_true_random=False), st.integers(2, COUNT))
@@ -71,12 +71,12 @@ def test_every_mode_in_any_company(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_rank_that_decides_is_left_out_of_the_margin(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Had batches moved logits by a thousand times what was measured, answers would stay; without the check not.
+    """Answers do not change if batches move logits a thousand times as far as measured; without the check they do.
 
-    Each token is moved up or down, always alike, so that what is moved adds up as far as it can.
+    The logit of a token always moves in the same direction, so that the changes add up.
     """
     model, count, longest, room = random_model(), 300, 2, 3
-    asked, decoding = asked_in(mode, count, longest, room)
+    asked, decoding = requests_in(mode, count, longest, room)
     is_sampled = decoding.method == "sample"
     nudge = NUDGES.get(mode, 1.5e-3)
     alone = fixed(model, 1).run(asked, decoding)

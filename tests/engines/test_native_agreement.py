@@ -22,7 +22,7 @@ from clearhead.decoding.requests import Request
 from clearhead.decoding.search import run_search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.native_engine import NativeEngine
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.runtime import ComputeType
 from tests.serving.browser import free_port, running
 from tests.terminal import run_process
@@ -63,7 +63,7 @@ def margin(model: clearhead.Model, line: str, settings: DecodingConfig) -> float
     """Return the smallest difference of log-probabilities by which torch's search for this line made a decision."""
     config = model.config.model
     request = Request((*model.tokenizer.encode_batch([line])[0], config.eos_id))
-    limits = [request.longest(settings, config.max_positions)]
+    limits = [request.output_limit(settings, config.max_positions)]
     generator = TorchGenerator(model.network, config.pad_id)
     batch = SearchBatch(generator, [request.source], settings, limits, config.eos_id, config.pad_id, 1)
     return float(run_search(batch)[0].margin)
@@ -118,7 +118,7 @@ def test_a_file_has_the_same_bits_in_any_order_and_on_any_number_of_threads(
         assert engine.run([requests[index] for index in order], settings) == [alone[index] for index in order]
     found = model.translate_many(lines[:FEWER], settings=settings, split=False)
     for translation, [best, *_] in zip(found, alone, strict=False):
-        assert translation.tokens == tuple(map(model.tokenizer.target.piece, best.tokens))
+        assert translation.tokens == tuple(map(model.tokenizer.target.token, best.tokens))
         assert translation.token_log_probs == best.token_log_probs
         assert (translation.log_prob, translation.score) == (best.log_prob, best.score)
 

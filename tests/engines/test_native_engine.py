@@ -10,14 +10,14 @@ import torch
 
 from clearhead.config import DecodingConfig
 from clearhead.decoding.grid_beam_search import LexicalConstraints
-from clearhead.decoding.requests import AllowedTokens, Constraints, Request
+from clearhead.decoding.requests import AllowedTokens, Constraints, NoOutputError, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import Engine, NoOutputError
+from clearhead.engines.engine import Engine
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeEngine, NativeScoringEngine
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_forward import TorchEncoderEngine, TorchScoringEngine
 from clearhead.runtime import Cancellation
-from tests.engines.test_modes import MODES, asked_in
+from tests.engines.test_modes import MODES, requests_in
 from tests.runtime.models import ENCODERS, LANGUAGE_MODELS, TRANSLATORS, native, random_model, random_sequences
 
 SOURCES = [[*source, 3] for source in random_sequences([*range(1, 20), 5, 5], seed=2, vocab_size=57)]
@@ -171,7 +171,7 @@ def test_modes_outside_of_the_core_do_not_depend_on_the_batch(given: dict[str, A
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_gives_the_same_bits_in_any_batch(mode: str, compute_type: Any) -> None:
     model = native(random_model(vocab_size=57, scale=0.3), compute_type)
-    requests, settings = asked_in(mode)
+    requests, settings = requests_in(mode)
     alone = [NativeEngine(model).run([request], settings)[0] for request in requests]
     order = np.random.default_rng(1).permutation(len(requests)).tolist()
     for threads in (1, 3):
@@ -216,7 +216,7 @@ def test_scores_and_encoders_agree_with_torch() -> None:
 
 
 def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
-    """In the core and outside of it, and with torch; also before words to include are looked for."""
+    """In the core, outside of it, and with torch; also before words to include are searched for."""
     network: Any = random_model(vocab_size=57)
     cancelled, other, phrase = Cancellation(), Cancellation(), Constraints(include=LexicalConstraints(((9, 5),)))
     cancelled.cancel()

@@ -1,4 +1,4 @@
-"""Decoder-only models through the one search: against `transformers`, a slow loop and brute force, in any company."""
+"""Search with decoder-only models, against `transformers`, a slow loop and brute force, in any batch."""
 
 import itertools
 import random
@@ -36,7 +36,7 @@ SHAPE = {
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[LanguageModel, Any]:
-    """Ours and a GPT-2 with the same weights, which end now and then."""
+    """Return a model and a GPT-2 with the same weights, whose outputs end sometimes."""
     torch.manual_seed(3)
     model = LanguageModel(ModelConfig.model_validate(SHAPE))
     make: Any = hf.GPT2LMHeadModel
@@ -49,7 +49,7 @@ def pair() -> tuple[LanguageModel, Any]:
 
 
 def writer(model: LanguageModel, context: int = 29, **more: Any) -> TorchEngine:
-    """The engine that writes on from prompts; special tokens are 0 to 3."""
+    """Return the engine that continues prompts; special tokens are 0 to 3."""
     return TorchEngine(model, STOP, 0, V, context, threads=1, is_prompted=True, suppressed_tokens=[0, 1, 2], **more)
 
 
@@ -96,7 +96,7 @@ def test_the_same_is_written_as_by_transformers(
 def test_cached_and_sliding_is_what_a_slow_loop_gives(
     pair: tuple[LanguageModel, Any], context: int, temperature: float
 ) -> None:
-    """20 tokens behind a prompt: a context of 9 slides several times, to the last 4 tokens each time."""
+    """20 tokens after a prompt: a context of 9 slides several times, to the last 4 tokens each time."""
     model, prompt = pair[0], (7,) if context == 1 else (7, 9, 12)
     decoding = DecodingConfig.model_validate(
         {"method": "sample", "sampling": {"temperature": temperature, "seed": 3}, "min_length": 20}
@@ -124,7 +124,7 @@ def test_a_long_prefix_slides_as_if_it_had_been_written(pair: tuple[LanguageMode
     assert_same([forced], [whole_])
 
 
-def test_the_only_piece_of_a_prompt_may_be_written_again() -> None:
+def test_the_only_token_of_a_prompt_may_be_generated_again() -> None:
     model = LanguageModel(ModelConfig.model_validate({**SHAPE, "max_positions": 8})).eval()
     with torch.no_grad():
         for layer in model.decoder.layers:
@@ -152,8 +152,8 @@ MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_in_any_company(mode: str, pair: tuple[LanguageModel, Any]) -> None:
-    """Prompts of several lengths, behind which the context of 11 slides."""
+def test_every_mode_in_any_batch(mode: str, pair: tuple[LanguageModel, Any]) -> None:
+    """Prompts of several lengths, after which the context of 11 slides."""
     more, asked_of_all, n_best = MODES[mode]
     decoding = DecodingConfig.model_validate(more)
     asked = [Request(prompt, n_best, asked_of_all, limit=15) for prompt in prompts(14)]
@@ -210,7 +210,7 @@ def best_of(asked: Constraints, **more: Any) -> Hypothesis:
 
 
 def test_rules_look_back_into_the_prompt() -> None:
-    """The likeliest first token is not written where it would finish what the prompt began, and only there."""
+    """The most probable first token is excluded only where it would complete a word that the prompt began."""
     plain = best_of(Constraints())
     first = plain.tokens[0]
     other = next(token for token in (3, 4, 5, 6) if token != first)

@@ -1,4 +1,4 @@
-"""Search over shortlists: as over a network that cannot say anything else, alone and in any company."""
+"""Search over shortlists equals search over a network without the other tokens, alone and in any batch."""
 
 import random
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from clearhead.decoding.requests import AllowedTokens, Constraints, Request
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.model.recurrent.translator import RecurrentTranslator
 from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
 from tests.engines.test_batch_independence import assert_same, fixed
@@ -26,7 +26,7 @@ LONG = 24
 
 
 def lists(count: int) -> list[tuple[int, ...]]:
-    """A few tokens for each sentence; padding and the start are on some, and are never written all the same."""
+    """A few tokens for each sentence; some lists contain padding and the start token, which are never generated."""
     rng = random.Random(4)
     return [tuple(sorted({PAD, START, *rng.sample(range(END, VOCAB), LONG)})) for _ in range(count)]
 
@@ -39,7 +39,7 @@ class MutedStep:
 
 
 class Muted:
-    """A network of one sentence that gives minus infinity for all tokens but those of a list."""
+    """Network for one sentence whose logits are minus infinity except for the tokens of a list."""
 
     def __init__(self, network: Any, tokens: tuple[int, ...]) -> None:
         self.network, self.tokens = network, [*tokens]
@@ -77,7 +77,7 @@ MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
 }
 
 
-def asked_in(mode: str, count: int = 12) -> tuple[list[Request], DecodingConfig]:
+def requests_in(mode: str, count: int = 12) -> tuple[list[Request], DecodingConfig]:
     more, asked, n_best = MODES[mode]
     decoding = DecodingConfig.model_validate({"max_length": "input+6", **more})
     return [
@@ -95,9 +95,9 @@ def lstm() -> RecurrentTranslator:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [random_model, lstm])
 def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
-    """The whole vocabulary is normalised over the list, not over what others in the batch have on theirs."""
+    """Log-probabilities are normalized over the list of the sentence, not over those of others in the batch."""
     model: nn.Module = make()
-    asked, decoding = asked_in(mode)
+    asked, decoding = requests_in(mode)
     found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)
     for request, each in zip(asked, found, strict=True):
         assert request.constraints_or_empty.shortlist is not None
@@ -110,7 +110,7 @@ def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
         } - {PAD, START}
         muted = Muted(model, tuple(sorted(allowed)))
         plain = replace(request.constraints_or_empty, shortlist=None)
-        generator, limits = TorchGenerator(muted, PAD), [request.longest(decoding, 64)]
+        generator, limits = TorchGenerator(muted, PAD), [request.output_limit(decoding, 64)]
         batch = SearchBatch(
             generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[plain]
         )
@@ -124,9 +124,9 @@ def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_in_any_company(mode: str) -> None:
+def test_every_mode_in_any_batch(mode: str) -> None:
     model, count = random_model(), 12
-    asked, decoding = asked_in(mode, count)
+    asked, decoding = requests_in(mode, count)
     alone = fixed(model, 1).run(asked, decoding)
 
     @given(st.randoms(use_true_random=False), st.integers(2, count))
@@ -139,8 +139,8 @@ def test_every_mode_in_any_company(mode: str) -> None:
     check()
 
 
-def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> None:
-    """Padding and the start token have no share of the probability any more: the order stays."""
+def test_a_shortlist_of_all_tokens_only_excludes_suppressed_tokens() -> None:
+    """Padding and the start token lose their probability; the order of the others does not change."""
     model, decoding = random_model(), DecodingConfig(beam_size=3, max_length="input+6", length_penalty_form="none")
     with torch.no_grad():
         model.output.weight[[PAD, START]] = 0.0
@@ -156,7 +156,7 @@ def test_a_list_of_everything_changes_nothing_but_what_is_never_written() -> Non
 
 def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:
     model, decoding = random_model(), DecodingConfig(beam_size=2, max_length="input+6")
-    listed, _ = asked_in("beam")
+    listed, _ = requests_in("beam")
     mixed = [
         replace(one, n_best=1, constraints=one.constraints if place % 2 else None) for place, one in enumerate(listed)
     ]

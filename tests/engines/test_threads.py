@@ -38,7 +38,7 @@ def test_there_are_at_most_four_threads_per_core(monkeypatch: pytest.MonkeyPatch
         assert threads.num_threads() == 8
 
 
-def test_torch_is_told_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_gets_the_number_of_threads_if_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", told.append)
     threads.set_num_threads(7)

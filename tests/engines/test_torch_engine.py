@@ -1,4 +1,4 @@
-"""The engine: order, limits, refusals; and the cache that search relies on."""
+"""The torch engine: order, limits, refusals, and the KV cache."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from clearhead.config import DecodingConfig
-from clearhead.decoding.requests import Request
+from clearhead.decoding.requests import NoOutputError, Request
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.engine import NoOutputError
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.model.decoder import Memory
 from clearhead.model.transformer import Transformer
@@ -111,7 +110,7 @@ def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
 
 
 def test_limits_follow_the_settings_and_the_model() -> None:
-    """Weights that never end: each output is as long as it may be."""
+    """Weights that never generate the end: each output reaches its limit."""
     model = random_model(max_positions=13)
     with torch.no_grad():
         model.output.weight[END] = 0.0

@@ -7,7 +7,7 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The alignment error rate, against values computed by hand."""
+"""Alignment error rate, compared with values computed by hand."""
 
 import pytest
 
@@ -11,15 +11,18 @@ GOLD = {(0, 0), (1, 2), (2, 1)}
     ("predicted", "expected"),
     [
         (GOLD, 0.0),
-        ({(0, 0), (1, 2), (2, 2), (3, 3), (4, 4)}, 1 - 2 * 2 / (5 + 3)),  # two of five are right, of three sought
+        (
+            {(0, 0), (1, 2), (2, 2), (3, 3), (4, 4)},
+            1 - 2 * 2 / (5 + 3),
+        ),  # 2 of 5 correct, 3 gold
         ({(0, 0)}, 1 - 2 / 4),
         ({(0, 1), (2, 0)}, 1.0),
         (set(), 1.0),
     ],
 )
-def test_only_sure_links(predicted: set[tuple[int, int]], expected: float) -> None:
+def test_alignment_error_rate(predicted: set[tuple[int, int]], expected: float) -> None:
     assert alignment_error_rate(predicted, GOLD) == pytest.approx(expected)
 
 
-def test_without_links_there_is_no_error() -> None:
+def test_rate_without_links_is_zero() -> None:
     assert alignment_error_rate(set(), set()) == 0.0

@@ -1,4 +1,4 @@
-"""The comparison of two systems, against sacreBLEU's own paired test."""
+"""Comparison of two systems, compared with the paired test of sacreBLEU's command line."""
 
 import json
 import logging
@@ -31,8 +31,8 @@ WORDS = [
 ]
 
 
-def make_texts(noises: list[float], sentences: int = 199) -> list[list[str]]:
-    """References first, then one translation for each share of words replaced at random."""
+def make_texts(noise_levels: list[float], sentences: int = 199) -> list[list[str]]:
+    """Return references, and for each noise level translations with this fraction of words replaced at random."""
     rng = random.Random(7)
     references = [" ".join(rng.choices(WORDS, k=rng.randint(5, 17))) for _ in range(sentences)]
 
@@ -42,11 +42,11 @@ def make_texts(noises: list[float], sentences: int = 199) -> list[list[str]]:
             for line in references
         ]
 
-    return [references, *(translate(noise) for noise in noises)]
+    return [references, *(translate(noise) for noise in noise_levels)]
 
 
 def numbers(comparison: SystemComparison) -> list[float]:
-    """In the order in which sacreBLEU's table prints them."""
+    """Return the numbers of a comparison in the order of sacreBLEU's table."""
     by_metric = (comparison.bleu, comparison.chrf)
     firsts = [x for it in by_metric for x in (it.first.score, it.first.mean, it.first.margin)]
     seconds = [x for it in by_metric for x in (it.second.score, it.second.mean, it.second.margin, it.p_value)]
@@ -65,10 +65,10 @@ def test_scores_intervals_and_p_values_equal_the_command_line_of_sacrebleu(tmp_p
     printed = [float(number) for number in re.findall(r"\d+\.\d+", table)]
     assert numbers(comparison) == pytest.approx(printed, abs=6e-5, rel=0)  # p-values have four decimals
     assert comparison.bleu.signature in output and comparison.chrf.signature in output
-    assert 0.01 < comparison.bleu.p_value < 0.99  # or equality would say little
+    assert 0.01 < comparison.bleu.p_value < 0.99  # equality at 0 or 1 would prove little
 
 
-def test_a_clear_difference_is_significant_and_names_the_better_one() -> None:
+def test_large_difference_is_significant_and_names_the_better_system() -> None:
     references, good, bad = make_texts([0.1, 0.3])
     ahead, behind = compare_texts(good, bad, references, names=("new", "old")), compare_texts(bad, good, references)
     assert ahead.bleu.is_significant and ahead.chrf.is_significant
@@ -77,7 +77,7 @@ def test_a_clear_difference_is_significant_and_names_the_better_one() -> None:
     assert ahead.bleu.difference == -behind.bleu.difference > 0
 
 
-def test_a_small_difference_is_not() -> None:
+def test_small_difference_is_not_significant() -> None:
     references, first, second = make_texts([0.2, 0.2])
     comparison = compare_texts(first, second, references)
     assert comparison.bleu.difference != 0
@@ -93,26 +93,26 @@ def test_a_system_does_not_differ_from_itself() -> None:
 
 
 @pytest.mark.parametrize("sentences", [1, 2, 19])
-def test_a_handful_of_sentences_decides_nothing(sentences: int) -> None:
+def test_few_sentences_are_never_significant(sentences: int) -> None:
     references, good, bad = make_texts([0.0, 0.9], sentences)
     comparison = compare_texts(good, bad, references)
     assert not comparison.bleu.is_significant
     assert f"{sentences} examples are too few" in comparison.bleu.verdict
 
 
-def test_the_json_form() -> None:
+def test_json_output() -> None:
     references, first, second = make_texts([0.1, 0.3])
     comparison = compare_texts(first, second, references)
-    found = json.loads(json.dumps(comparison.to_json()))
-    assert found["examples"] == 199
-    assert found["chrf"]["systems"][1] == {
+    record = json.loads(json.dumps(comparison.to_json()))
+    assert record["examples"] == 199
+    assert record["chrf"]["systems"][1] == {
         "system": "B",
         "score": comparison.chrf.second.score,
         "mean": comparison.chrf.second.mean,
         "margin": comparison.chrf.second.margin,
     }
-    assert found["bleu"]["is_significant"] is True
-    assert found["bleu"].keys() == {"systems", "difference", "p_value", "is_significant", "verdict", "signature"}
+    assert record["bleu"]["is_significant"] is True
+    assert record["bleu"].keys() == {"systems", "difference", "p_value", "is_significant", "verdict", "signature"}
 
 
 def test_it_is_repeatable_and_silent(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -123,6 +123,6 @@ def test_it_is_repeatable_and_silent(capfd: pytest.CaptureFixture[str], caplog: 
     assert not caplog.records
 
 
-def test_unequal_lengths_are_refused() -> None:
+def test_unequal_lengths_are_rejected() -> None:
     with pytest.raises(DataError, match="1 hypotheses and 2 references"):
         compare_texts(["a", "b"], ["a"], ["a", "b"])

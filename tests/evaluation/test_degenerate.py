@@ -1,4 +1,4 @@
-"""Repetition loops and untranslated copies."""
+"""Degenerate outputs: repetition loops and untranslated copies."""
 
 import pytest
 
@@ -34,11 +34,11 @@ def test_a_unit_four_times_in_a_row_is_a_loop(text: str, is_loop: bool) -> None:
         ("これは翻訳されていない長い日本語の文章です", "これは翻訳されていない長い日本語の文章です", True),
     ],
 )
-def test_a_copy_is_a_source_of_some_words(output: str, source: str, expected: bool) -> None:
+def test_copy_of_a_source_of_several_words(output: str, source: str, expected: bool) -> None:
     assert is_copy(output, source) is expected
 
 
-def test_what_the_reference_does_too_is_not_counted() -> None:
+def test_loops_and_copies_in_the_reference_are_not_counted() -> None:
     sources = ["a b c", "d e f", "la la la la", "x y z"]
     references = ["a b c", "D E F", "la la la la", "X Y Z"]
     outputs = ["a b c", "d e f", "la la la la", "z z z z z"]

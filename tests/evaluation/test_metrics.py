@@ -1,4 +1,4 @@
-"""Scores against sacreBLEU's own command line, and the shape of reports."""
+"""Scores compared with sacreBLEU's command line, and the format of reports."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ HYPOTHESES = ["Der hund läuft schnell .", "Ein grünes Haus steht dort!", "I sa
 
 
 def command_line(folder: Path, *options: str) -> list[dict[str, object]]:
-    """What `sacrebleu` itself says about the same texts."""
+    """Return the scores of the `sacrebleu` command for the same texts."""
     (folder / "hyp.txt").write_text("\n".join(HYPOTHESES) + "\n", encoding="utf-8")
     (folder / "ref.txt").write_text("\n".join(REFERENCES) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", "ref.txt", "-i", "hyp.txt", "-m", "bleu", "chrf", "-w", "9"]
@@ -35,7 +35,7 @@ def test_scores_and_signatures_equal_the_command_line_of_sacrebleu(
     for score, expected in ((report.bleu, expected_bleu), (report.chrf, expected_chrf)):
         assert score.value == pytest.approx(expected["score"], abs=1e-8)
         assert score.signature == expected["signature"]
-    assert 0 < report.bleu.value < 100  # or the comparison would say little
+    assert 0 < report.bleu.value < 100  # equality at 0 or 100 would prove little
 
 
 def test_a_perfect_translation_scores_100() -> None:
@@ -45,12 +45,12 @@ def test_a_perfect_translation_scores_100() -> None:
     assert report.exact_match == 1
 
 
-def test_exact_match_forgives_surrounding_white_space_and_nothing_else() -> None:
+def test_exact_match_ignores_only_surrounding_white_space() -> None:
     assert exact_match(HYPOTHESES, REFERENCES) == 1 / 4
     assert exact_match(["a b", "a  b", "A b"], ["a b\n"] * 3) == 1 / 3
 
 
-def test_the_report_as_json_and_as_lines() -> None:
+def test_report_as_json_and_as_text() -> None:
     report = evaluate_texts(["a b c d e"], ["a b c d e"], perplexity=1.5)
     assert json.loads(json.dumps(report.to_json())) == {
         "bleu": {"score": pytest.approx(100), "signature": report.bleu.signature},
@@ -76,7 +76,7 @@ def test_a_score_prints_two_decimals() -> None:
     ("hypotheses", "references", "message"),
     [([], [], "at least one pair"), (["a"], ["a", "b"], "1 hypotheses and 2 references"), (["a"], [], "0 references")],
 )
-def test_what_cannot_be_scored_is_refused(
+def test_empty_and_unequal_texts_are_rejected(
     score: object, hypotheses: list[str], references: list[str], message: str
 ) -> None:
     assert callable(score)
@@ -85,11 +85,11 @@ def test_what_cannot_be_scored_is_refused(
 
 
 @pytest.mark.parametrize("tokenize", ["flores200", "13A"])
-def test_tokenizers_that_need_the_network_or_do_not_exist_are_refused(tokenize: str) -> None:
+def test_tokenizers_that_need_the_network_or_do_not_exist_are_rejected(tokenize: str) -> None:
     with pytest.raises(ConfigError, match=f"{tokenize}.*expected one of 13a, intl"):
         bleu(["a"], ["a"], tokenize=tokenize)
 
 
-def test_text_that_looks_tokenised_is_scored_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    bleu(["ends so ."] * 200, ["ends so ."] * 200)  # from 100 such lines on sacreBLEU warns
+def test_text_that_looks_tokenised_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    bleu(["ends so ."] * 200, ["ends so ."] * 200)  # sacreBLEU warns from 100 such lines
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""Parts switched off: the same as weights set to zero, and every verb goes on working."""
+"""Ablation equals weights set to zero, and all methods of an ablated model work."""
 
 import copy
 from pathlib import Path
@@ -14,18 +14,27 @@ from clearhead.errors import ClearheadError
 from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.head_importance import head_importance
 from clearhead.inspection.trace.head_ref import HeadRef
-from clearhead.inspection.trace.sublayers import heads, sub_layers
-from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, picture, small, text_for
-from tests.whole import Trained
+from clearhead.inspection.trace.sublayers import find_heads, find_sublayers
+from tests.inspection.small_models import (
+    IMAGE_MODELS,
+    TEXT,
+    TEXT_MODELS,
+    WITHOUT_ATTENTION,
+    small_model,
+    trace_model,
+)
+from tests.trained_model import Trained
 
 
-def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:
-    """A copy whose weights say what a hook should do: the part's columns of the output projection times `by`."""
+def without(network: Any, head_ref: HeadRef, by: float = 0.0) -> Any:
+    """Return a copy in which the columns of a head in the output projection are multiplied by `by`."""
     copied = copy.deepcopy(network)
-    module: Any = next(one.module for one in sub_layers(copied) if (one.name, one.layer) == (part.name, part.layer))
+    module: Any = next(
+        one.module for one in find_sublayers(copied) if (one.name, one.layer) == (head_ref.name, head_ref.layer)
+    )
     with torch.no_grad():
-        if part.head is not None:
-            module.output.weight[:, part.head * module.value_dim : (part.head + 1) * module.value_dim] *= by
+        if head_ref.head is not None:
+            module.output.weight[:, head_ref.head * module.value_dim : (head_ref.head + 1) * module.value_dim] *= by
         else:
             last = module.output if hasattr(module, "output") else module.w2
             for parameter in last.parameters():
@@ -33,36 +42,32 @@ def without(network: Any, part: HeadRef, by: float = 0.0) -> Any:
     return copied
 
 
-def logits(model: Any, folder: Path, name: str) -> Any:
-    if model.config.model.reads_images:
-        return model.trace_image(picture(folder)).logits_TV
-    return model.trace(text_for(name)).logits_TV
-
-
-PARTS = ["encoder.2.1", "encoder.0", "encoder_feed_forward.1", "decoder.1.0", "cross.0.1", "cross.1", "decoder.0",
+HEAD_REFS = ["encoder.2.1", "encoder.0", "encoder_feed_forward.1", "decoder.1.0", "cross.0.1", "cross.1", "decoder.0",
          "decoder_feed_forward.1"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [("transformer", part) for part in PARTS]
+    ("name", "head_ref"),
+    [("transformer", head_ref) for head_ref in HEAD_REFS]
     + [("d_k and d_v", "cross.1.1"), ("T5", "decoder.1.1"), ("decoder", "decoder.1.1"), ("patches", "encoder.1.0")]
     + [("encoder for tags", "encoder.2.1"), ("encoder for masks", "encoder.0"), ("captions", "cross.1.1")],
 )
-def test_off_is_weights_set_to_zero(name: str, part: str, tmp_path: Path) -> None:
-    model = small(name)
-    before = logits(model, tmp_path, name)
-    off = model.with_ablated([part])
-    expected = logits(model.with_network(without(model.network, HeadRef.parse(part))), tmp_path, name)
-    found = logits(off, tmp_path, name)
+def test_ablation_is_weights_set_to_zero(name: str, head_ref: str, tmp_path: Path) -> None:
+    model = small_model(name)
+    before = trace_model(model, name, tmp_path).logits_TV
+    ablated = model.with_ablated([head_ref])
+    expected = trace_model(
+        model.with_network(without(model.network, HeadRef.parse(head_ref))), name, tmp_path
+    ).logits_TV
+    found = trace_model(ablated, name, tmp_path).logits_TV
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
     assert before.shape != found.shape or np.abs(before - found).max() > 1e-4
-    np.testing.assert_array_equal(logits(model, tmp_path, name), before)  # the model itself is as it was
+    np.testing.assert_array_equal(trace_model(model, name, tmp_path).logits_TV, before)  # the model itself is unchanged
 
 
-def test_several_parts_and_one_after_the_other_are_the_same() -> None:
-    model = small("transformer")
+def test_ablating_together_and_one_after_the_other_is_the_same() -> None:
+    model = small_model("transformer")
     at_once = model.with_ablated(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
     in_turn = model.with_ablated(["cross.0.1"]).with_ablated(["encoder.1.0"])
     np.testing.assert_allclose(at_once.trace(TEXT).logits_TV, in_turn.trace(TEXT).logits_TV, atol=1e-6)
@@ -70,18 +75,18 @@ def test_several_parts_and_one_after_the_other_are_the_same() -> None:
 
 @pytest.mark.parametrize("kind", ["dot", "additive"])
 def test_a_recurrent_model_without_its_attention(kind: str) -> None:
-    model = small(f"lstm, {kind}")
-    off, outputs = model.with_ablated(["cross.0.0"]), model.trace(TEXT).output_ids
+    model = small_model(f"lstm, {kind}")
+    ablated, outputs = model.with_ablated(["cross.0.0"]), model.trace(TEXT).output_ids
     copied = copy.deepcopy(model.network)
     with torch.no_grad():
         copied.feed_forward.weight[:, :22] = 0.0  # the columns of the context
     expected = model.with_network(copied).trace(TEXT, tokens=outputs).logits_TV
-    np.testing.assert_allclose(off.trace(TEXT, tokens=outputs).logits_TV, expected, atol=1e-5)
+    np.testing.assert_allclose(ablated.trace(TEXT, tokens=outputs).logits_TV, expected, atol=1e-5)
 
 
-def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
-    """Weights times values, from the trace's own arithmetic, put into the bias of the output projection."""
-    model, part = small("transformer"), HeadRef("encoder", 1, 1)
+def test_mean_ablation_uses_the_mean_output_of_a_head() -> None:
+    """The mean of weights times values, from traces, is added to the bias of the output projection."""
+    model, head_ref = small_model("transformer"), HeadRef("encoder", 1, 1)
     texts = [TEXT, "Look at the big cow there!"]
     mixed = []
     for text in texts:
@@ -89,94 +94,101 @@ def test_the_mean_of_a_head_is_what_it_gives_in_the_mean() -> None:
         assert one.arithmetic is not None
         mixed.append(one.weights_HTS[1] @ one.arithmetic.v_HSE[1])
     mean_E = torch.from_numpy(np.concatenate(mixed).mean(0))
-    copied = without(model.network, part)
+    copied = without(model.network, head_ref)
     out, whole = copied.encoder.layers[1].self_attention.output, model.network.encoder.layers[1].self_attention.output
     with torch.no_grad():
         out.bias += whole.weight[:, 11:22] @ mean_E
     expected = model.with_network(copied).trace(TEXT).logits_TV
-    found = model.with_ablated([part], by="mean", over=texts).trace(TEXT).logits_TV
+    found = model.with_ablated([head_ref], method="mean", texts=texts).trace(TEXT).logits_TV
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(found - model.with_ablated([part]).trace(TEXT).logits_TV).max() > 1e-4
+    assert np.abs(found - model.with_ablated([head_ref]).trace(TEXT).logits_TV).max() > 1e-4
 
 
-def test_every_verb_works_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
+def test_all_methods_work_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
-    off = model.with_ablated(["cross.0", "cross.1"])  # blind to its source
+    ablated = model.with_ablated(["cross.0", "cross.1"])  # independent of its source
     source = "The small dog sees the old cat."
     before = model.trace(source, target="Der kleine Hund sieht die alte Katze.")
-    found = ablation_effect(model, off, before, model.config.decoding)
-    assert found.after.target_text == off.translate(source).text != model.translate(source).text
+    found = ablation_effect(model, ablated, before, model.config.decoding)
+    assert found.after.target_text == ablated.translate(source).text != model.translate(source).text
     pair = Pair(source, before.target_text, 1)
-    whole, less = (each.score([pair])[0] for each in (model, off))
-    assert whole.tokens == tuple(place.text for place in before.outputs[:-1])
-    assert found.change == pytest.approx(less.log_prob - whole.log_prob, abs=1e-4) and found.change < -0.1
-    np.testing.assert_allclose(found.token_changes, np.subtract(less.token_log_probs, whole.token_log_probs), atol=1e-4)
-    report = off.evaluate([pair])
+    whole, less = (each.score([pair])[0] for each in (model, ablated))
+    assert whole.tokens == tuple(position.text for position in before.outputs[:-1])
+    assert (
+        found.log_prob_change == pytest.approx(less.log_prob - whole.log_prob, abs=1e-4)
+        and found.log_prob_change < -0.1
+    )
+    np.testing.assert_allclose(
+        found.token_log_prob_changes, np.subtract(less.token_log_probs, whole.token_log_probs), atol=1e-4
+    )
+    report = ablated.evaluate([pair])
     assert report.perplexity is not None and report.perplexity > (model.evaluate([pair]).perplexity or 0)
-    assert off.translate_n_best([source], 2, off.config.decoding)[0][1].text
+    assert ablated.translate_n_best([source], 2, ablated.config.decoding)[0][1].text
     assert found.to_json()["before"] == before.target_text
 
 
-@pytest.mark.parametrize("name", [name for name in [*TEXTS, *PICTURES] if name not in WITHOUT])
-def test_any_head_of_any_family_can_be_off(name: str, tmp_path: Path) -> None:
-    model = small(name)
-    all_parts = heads(model.network)
-    off = model.with_ablated([all_parts[-1]])
-    given = model.trace_image(picture(tmp_path)) if name in PICTURES else model.trace(text_for(name))
-    found = ablation_effect(model, off, given, model.config.decoding)
-    assert len(found.token_changes) == len(given.output_ids) and max(map(abs, found.token_changes)) > 1e-6
+@pytest.mark.parametrize("name", [name for name in [*TEXT_MODELS, *IMAGE_MODELS] if name not in WITHOUT_ATTENTION])
+def test_heads_of_every_family_can_be_ablated(name: str, tmp_path: Path) -> None:
+    model = small_model(name)
+    ablated = model.with_ablated([find_heads(model.network)[-1]])
+    given = trace_model(model, name, tmp_path)
+    found = ablation_effect(model, ablated, given, model.config.decoding)
+    assert (
+        len(found.token_log_prob_changes) == len(given.output_ids)
+        and max(map(abs, found.token_log_prob_changes)) > 1e-6
+    )
 
 
 @pytest.mark.parametrize(
-    ("part", "match"),
+    ("head_ref", "match"),
     [
-        ("cross.9.0", "2 layers, counted from 0; there is no layer 9"),
-        ("cross.0.2", "2 heads, counted from 0; there is no head 2"),
+        ("cross.9.0", "expected a layer of cross from 0 to 1, got 9"),
+        ("cross.0.2", "expected a head of cross layer 0 from 0 to 1, got 2"),
         ("decoder_feed_forward.0.0", "has no heads"),
         ("middle.0.0", "which has encoder, encoder_feed_forward"),
         ("cross", "such as cross.1.0"),
         ("cross.a", "such as cross.1.0"),
     ],
 )
-def test_what_is_not_there_cannot_be_off(part: str, match: str) -> None:
+def test_missing_heads_are_rejected(head_ref: str, match: str) -> None:
     with pytest.raises(ClearheadError, match=match):
-        small("transformer").with_ablated([part])
+        small_model("transformer").with_ablated([head_ref])
 
 
-def test_nothing_off_and_no_texts_are_refused() -> None:
+def test_ablation_without_heads_or_texts_is_rejected() -> None:
     with pytest.raises(ClearheadError, match="got none"):
-        small("transformer").with_ablated([])
+        small_model("transformer").with_ablated([])
     with pytest.raises(ClearheadError, match="got none"):
-        small("transformer").with_ablated(["cross.0.0"], by="mean")
+        small_model("transformer").with_ablated(["cross.0.0"], method="mean")
     with pytest.raises(ClearheadError, match="no attention at all"):
-        small("gru without attention").with_ablated(["cross.0.0"])
+        small_model("gru without attention").with_ablated(["cross.0.0"])
 
 
 def test_importance_is_the_derivative_by_a_gate() -> None:
-    """Differences of losses, in double precision, when the columns of a head are made a little larger and smaller."""
-    model, corpus = small("transformer"), [(TEXT, "The dog eats."), ("Look at the big cow there!", "The cow.")]
-    found = {one.part: one.value for one in head_importance(model, corpus, model.config.decoding)}
+    """Differences of losses, in double precision, when the columns of a head are scaled slightly up and down."""
+    model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), ("Look at the big cow there!", "The cow.")]
+    found = {one.head_ref: one.value for one in head_importance(model, corpus, model.config.decoding)}
     assert len(found) == (3 + 2 + 2) * 2 and list(found.values()) == sorted(found.values(), reverse=True)
     tokens = sum(len(model.trace(text, target).output_ids) for text, target in corpus)
-    for part in (HeadRef("encoder", 0, 1), HeadRef("cross", 1, 0), HeadRef("decoder", 0, 0)):
+    for head_ref in (HeadRef("encoder", 0, 1), HeadRef("cross", 1, 0), HeadRef("decoder", 0, 0)):
         slopes = []
         for text, target in corpus:
             ends = [
-                -model.with_network(without(model.network.double(), part, by)).trace(text, target)
+                -model.with_network(without(model.network.double(), head_ref, by)).trace(text, target)
                 .log_prob for by in (1 + 1e-6, 1 - 1e-6)
             ]  # fmt: skip
             slopes.append(abs(ends[0] - ends[1]) / 2e-6)
         model.network.float()
-        assert found[part] == pytest.approx(sum(slopes) / tokens, rel=1e-3)
+        assert found[head_ref] == pytest.approx(sum(slopes) / tokens, rel=1e-3)
 
 
-def test_importance_by_ablation_is_what_is_lost() -> None:
-    model, corpus = small("transformer"), [(TEXT, "The dog eats."), (TEXT, None)]
+def test_importance_by_ablation_is_the_lost_log_probability() -> None:
+    model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), (TEXT, None)]
     found = head_importance(model, corpus, model.config.decoding, "ablation")
-    part = found[0].part
-    off = model.with_ablated([part])
+    head_ref = found[0].head_ref
+    ablated = model.with_ablated([head_ref])
     traces = [model.trace(*pair) for pair in corpus]
-    lost = sum(trace.log_prob - off.trace(TEXT, tokens=trace.output_ids).log_prob for trace in traces)
+    lost = sum(trace.log_prob - ablated.trace(TEXT, tokens=trace.output_ids).log_prob for trace in traces)
     assert found[0].value == pytest.approx(lost / sum(len(trace.output_ids) for trace in traces), abs=1e-6)
-    with pytest.raises(ClearheadError, match="there is no corpus"):
+    with pytest.raises(ClearheadError, match="got no corpus"):
         head_importance(model, [], model.config.decoding)

@@ -1,4 +1,4 @@
-"""Traces explain what the model's own engine generates; changed networks run in torch."""
+"""Traces force the output of the model's engine; changed networks run in torch."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from clearhead import runtime
 from clearhead.cli.main import main
 from clearhead.engines import native_generator
 from clearhead.errors import DecodingError
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 pytestmark = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
 TEXTS = ["The old dog eats the grass.", "A cat sees the house."]
@@ -23,9 +23,9 @@ def test_a_trace_forces_the_tokens_of_the_engine(
     model, steps = clearhead.load(trained.folder, compute_type=compute_type), list[Any]()
     step = native_generator.NativeGenerator.step
 
-    def counted(self: native_generator.NativeGenerator, *given: Any, **more: Any) -> Any:
+    def counted(self: native_generator.NativeGenerator, *given: Any, **options: Any) -> Any:
         steps.append(given)
-        return step(self, *given, **more)
+        return step(self, *given, **options)
 
     monkeypatch.setattr(native_generator.NativeGenerator, "step", counted)
     for text in TEXTS:

@@ -1,4 +1,4 @@
-"""A trace is the model: the same numbers as the fast kernel's, for every family and every hypothesis."""
+"""Traces contain the numbers of the fast kernels, for every family and every hypothesis."""
 
 import json
 from pathlib import Path
@@ -12,43 +12,52 @@ from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import ClearheadError
 from clearhead.inspection.trace.activation_recorder import share_weights
-from clearhead.inspection.trace.run_trace import image_input, text_input
+from clearhead.inspection.trace.trace_input import image_input, text_input
 from clearhead.inspection.trace.trace_types import Trace
-from tests.inspection.small import PICTURES, TEXT, TEXTS, WITHOUT, WRITERS, picture, small, text_for, tokenizer
+from tests.inspection.small_models import (
+    GENERATORS,
+    IMAGE_MODELS,
+    TEXT,
+    TEXT_MODELS,
+    WITHOUT_ATTENTION,
+    small_model,
+    text_for,
+    tokenizer,
+    trace_model,
+    write_image,
+)
 from tests.model.options import padded_layout
 
 
-def traced(name: str, folder: Path, **more: Any) -> Trace:
-    model = small(name)
-    if model.config.model.reads_images:
-        return model.trace_image(picture(folder), **more)
-    return model.trace(text_for(name), **more)
+def traced(name: str, folder: Path, **options: Any) -> Trace:
+    """Trace a small model on its input."""
+    return trace_model(small_model(name), name, folder, **options)
 
 
-@pytest.mark.parametrize("name", TEXTS | PICTURES)
-def test_rows_are_probabilities_over_allowed_places(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEXT_MODELS | IMAGE_MODELS)
+def test_rows_are_probabilities_over_allowed_keys(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path)
-    assert bool(trace.attention) is (name not in WITHOUT)
+    assert bool(trace.attention) is (name not in WITHOUT_ATTENTION)
     for one in trace.attention:
-        assert one.weights_HTS.shape[1:] == (len(trace.rows(one.kind)), len(trace.columns(one.kind)))
+        assert one.weights_HTS.shape[1:] == (len(trace.query_positions(one.kind)), len(trace.key_positions(one.kind)))
         np.testing.assert_allclose(one.weights_HTS.sum(-1), 1, atol=1e-5)
         assert (one.weights_HTS[:, ~one.allowed_TS] == 0).all() and (one.weights_HTS[:, one.allowed_TS] > 0).all()
-        places = np.arange(len(one.allowed_TS))
-        is_seen = places[:, None] >= places if one.kind == "decoder" else np.ones_like(one.allowed_TS)
+        positions = np.arange(len(one.allowed_TS))
+        is_seen = positions[:, None] >= positions if one.kind == "decoder" else np.ones_like(one.allowed_TS)
         np.testing.assert_array_equal(one.allowed_TS, is_seen)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path) -> None:
-    """Log-probabilities as search saw them step by step, through the cache, with all hypotheses in one batch."""
-    model = small(name)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_every_hypothesis_has_the_numbers_of_the_fast_kernel(name: str, tmp_path: Path) -> None:
+    """Log-probabilities equal those of the search: step by step, with a cache, all hypotheses in one batch."""
+    model = small_model(name)
     first = traced(name, tmp_path, beam_size=3)
-    assert len(first.hypotheses) >= 3 and first.chosen == 0
+    assert len(first.hypotheses) >= 3 and first.hypothesis_index == 0
     for number, hypothesis in enumerate(first.hypotheses):
         trace = traced(name, tmp_path, beam_size=3, hypothesis=number)
-        assert trace.hypotheses == first.hypotheses and trace.chosen == number
+        assert trace.hypotheses == first.hypotheses and trace.hypothesis_index == number
         np.testing.assert_allclose(
-            trace.token_log_probs[trace.num_given :], hypothesis.token_log_probs, atol=1e-5, rtol=0
+            trace.token_log_probs[trace.prompt_length :], hypothesis.token_log_probs, atol=1e-5, rtol=0
         )
         assert trace.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-4)
         with torch.inference_mode():
@@ -56,27 +65,27 @@ def test_every_hypothesis_is_what_the_fast_kernel_gave(name: str, tmp_path: Path
 
 
 def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
-    """One forced step by the fast kernel, and one that asks the family itself for its weights."""
-    is_picture = model.config.model.reads_images
-    given = image_input(model, picture(folder)) if is_picture else text_input(model, trace.source_text)
+    """Compare with a forced step of the fast kernel, and with one that returns the attention weights."""
+    is_image = model.config.model.reads_images
+    given = image_input(model, write_image(folder)) if is_image else text_input(model, trace.source_text)
     network = model.network
-    tokens_RT = torch.tensor([[place.token for place in trace.inputs]])
+    tokens_RT = torch.tensor([[position.token for position in trace.inputs]])
     first_RT, state = network.start(network.encode(given.src), 1)
     assert tokens_RT[:, : first_RT.shape[1]].equal(first_RT)
-    fast, asked = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
+    fast, with_weights = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
     np.testing.assert_allclose(trace.logits_TV, fast.logits_RTV[0].numpy(), atol=1e-5, rtol=0)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
-        theirs = [getattr(layer, field)[0].numpy() for layer in asked.attention if hasattr(layer, field)]
+        theirs = [getattr(layer, field)[0].numpy() for layer in with_weights.attention if hasattr(layer, field)]
         ours = [one.weights_HTS for one in trace.attention if one.kind == kind]
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS | PICTURES if name not in WRITERS])
-def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
-    model, trace = small(name), traced(name, tmp_path)
-    given = image_input(model, picture(tmp_path)) if name in PICTURES else text_input(model, trace.source_text)
+@pytest.mark.parametrize("name", [name for name in TEXT_MODELS | IMAGE_MODELS if name not in GENERATORS])
+def test_models_without_a_decoder_have_the_attention_of_their_backbone(name: str, tmp_path: Path) -> None:
+    model, trace = small_model(name), traced(name, tmp_path)
+    given = image_input(model, write_image(tmp_path)) if name in IMAGE_MODELS else text_input(model, trace.source_text)
     with torch.inference_mode():
         attention = model.network.backbone(given.src, want_attention=True).attention
         expected = model.network.logits(model.network(given.src))[0].view(trace.logits_TV.shape)
@@ -89,9 +98,9 @@ def test_readers_show_what_their_heads_saw(name: str, tmp_path: Path) -> None:
         assert options[0].log_prob == pytest.approx(log_prob) and len(options) > 1
 
 
-def test_the_encoder_of_a_translator_is_its_own() -> None:
-    model, trace = small("transformer"), small("transformer").trace(TEXT)
-    src_NS = torch.tensor([[place.token for place in trace.source]])
+def test_encoder_attention_of_a_translator() -> None:
+    model, trace = small_model("transformer"), small_model("transformer").trace(TEXT)
+    src_NS = torch.tensor([[position.token for position in trace.source]])
     layout = padded_layout(src_NS.shape[1])
     with torch.inference_mode():
         _, weights = model.network.encoder(model.network.source_embedding(src_NS, layout), layout, want_weights=True)
@@ -100,7 +109,7 @@ def test_the_encoder_of_a_translator_is_its_own() -> None:
         np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *PICTURES])
+@pytest.mark.parametrize("name", [*TEXT_MODELS, *IMAGE_MODELS])
 def test_weights_follow_from_queries_and_keys(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path, arithmetic=True)
     for one in trace.attention:
@@ -114,30 +123,32 @@ def test_weights_follow_from_queries_and_keys(name: str, tmp_path: Path) -> None
         np.testing.assert_allclose(one.weights_HTS, powers_HTS / powers_HTS.sum(-1, keepdims=True), atol=1e-5)
 
 
-def test_streams_are_sums_and_end_in_the_logits() -> None:
-    """Pre-norm: what the last sub-layer leaves gives the logits, by the last norm and the output projection."""
-    model, trace = small("transformer"), small("transformer").trace(TEXT)
-    names = [(one.name, one.layer) for one in trace.streams if one.name.startswith("decoder") or one.name == "cross"]
+def test_residual_streams_end_in_the_logits() -> None:
+    """Pre-norm: the last residual stream gives the logits, by the final normalisation and the output projection."""
+    model, trace = small_model("transformer"), small_model("transformer").trace(TEXT)
+    names = [
+        (one.name, one.layer) for one in trace.residual_streams if one.name.startswith("decoder") or one.name == "cross"
+    ]
     assert names == [("decoder", -1)] + [(name, layer) for layer in (0, 1) for name in
                                          ("decoder", "cross", "decoder_feed_forward")]  # fmt: skip
-    assert sum(one.name.startswith("encoder") for one in trace.streams) == 1 + 2 * 3
-    last_TD = torch.from_numpy(trace.streams[-1].states_TD)
+    assert sum(one.name.startswith("encoder") for one in trace.residual_streams) == 1 + 2 * 3
+    last_TD = torch.from_numpy(trace.residual_streams[-1].states_TD)
     with torch.inference_mode():
         logits_TV = model.network.logits(model.network.decoder.norm(last_TD))
     np.testing.assert_allclose(trace.logits_TV, logits_TV.numpy(), atol=1e-5, rtol=0)
 
 
 def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
-    network = small("transformer").network
-    small("transformer").trace(TEXT)
+    network = small_model("transformer").network
+    small_model("transformer").trace(TEXT)
     for module in network.modules():
         assert not module._forward_hooks and not module._forward_pre_hooks
     for one, other in zip(network.parameters(), share_weights(network).parameters(), strict=True):
         assert one is other
 
 
-def test_the_tree_holds_every_hypothesis() -> None:
-    model = small("transformer")
+def test_the_tree_contains_every_hypothesis() -> None:
+    model = small_model("transformer")
     trace = model.trace(TEXT, beam_size=3)
     outcomes = {node.candidate.outcome for node in trace.tree}
     assert outcomes & {"finished", "length"} and "outside_beam" in outcomes and "kept" in outcomes
@@ -154,54 +165,60 @@ def test_the_tree_holds_every_hypothesis() -> None:
     assert opened.outputs[-1].text == pruned.text and not opened.tree
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", TEXT_MODELS)
 def test_offsets_point_into_the_texts(name: str) -> None:
-    trace = small(name).trace(text_for(name))
-    for places, text in ((trace.source, trace.source_text), (trace.inputs, trace.target_text)):
-        shown = [(place, text[place.start : place.end]) for place in places if place.start is not None]
-        assert [place for place, _ in shown] == [place for place in places if not place.is_special]
-        for place, there in shown:
-            if place.text in ("<mask>",):
+    trace = small_model(name).trace(text_for(name))
+    for positions, text in ((trace.source, trace.source_text), (trace.inputs, trace.target_text)):
+        shown = [
+            (position, text[position.start : position.end]) for position in positions if position.start is not None
+        ]
+        assert [position for position, _ in shown] == [position for position in positions if not position.is_special]
+        for position, there in shown:
+            if position.text in ("<mask>",):
                 assert there == "[MASK]"
-            elif "<0x" not in place.text:
-                assert there == place.text.replace("▁", "").strip(), place
+            elif "<0x" not in position.text:
+                assert there == position.text.replace("▁", "").strip(), position
 
 
-def test_a_given_target_is_written_to_its_end() -> None:
-    model = small("transformer")
+def test_a_forced_target_is_followed_by_the_end_token() -> None:
+    model = small_model("transformer")
     trace = model.trace(TEXT, target="The dog eats.")
     assert trace.target_text == "The dog eats." and trace.outputs[-1].text == "</s>"
-    text, places = trace.target_text, trace.outputs[:-1]
-    assert [text[place.start : place.end] for place in places] == [place.text.lstrip("▁") for place in places]
-    assert [place.start for place in places][:2] == [0, 4] and trace.outputs[-1].start is None
-    assert [place.word for place in trace.outputs] == [*tokenizer("translate").words(trace.output_ids)]
-    assert [place.text for place in model.trace(TEXT, target="").outputs] == ["</s>"]
-    assert [place.text for place in trace.inputs] == ["<s>", *(place.text for place in trace.outputs[:-1])]
+    text, positions = trace.target_text, trace.outputs[:-1]
+    assert [text[position.start : position.end] for position in positions] == [
+        position.text.lstrip("▁") for position in positions
+    ]
+    assert [position.start for position in positions][:2] == [0, 4] and trace.outputs[-1].start is None
+    assert [position.word for position in trace.outputs] == [*tokenizer("translate").word_indices(trace.output_ids)]
+    assert [position.text for position in model.trace(TEXT, target="").outputs] == ["</s>"]
+    assert [position.text for position in trace.inputs] == ["<s>", *(position.text for position in trace.outputs[:-1])]
     expected = model.score([Pair(TEXT, "The dog eats.", 1)])[0]
     np.testing.assert_allclose(trace.token_log_probs, expected.token_log_probs, atol=1e-5)
 
 
-def test_a_prompt_is_part_of_what_is_written() -> None:
-    trace = small("decoder").trace("The old dog", target=" eats")
+def test_a_prompt_is_part_of_the_outputs() -> None:
+    trace = small_model("decoder").trace("The old dog", target=" eats")
     assert trace.source == () and trace.target_text.startswith("The old dog")
-    assert trace.num_given == len(trace.inputs) - len(trace.outputs[trace.num_given :])
+    assert trace.prompt_length == len(trace.inputs) - len(trace.outputs[trace.prompt_length :])
     assert trace.kinds == ("decoder",)
 
 
-def test_pictures_have_a_grid(tmp_path: Path) -> None:
+def test_images_have_a_patch_grid(tmp_path: Path) -> None:
     patches = traced("patches", tmp_path)
     assert patches.grid is not None and (patches.grid.rows, patches.grid.has_class_token) == (3, True)
-    assert [place.text for place in patches.source[:5]] == ["class", "0,0", "0,1", "0,2", "1,0"]
+    assert [position.text for position in patches.source[:5]] == ["class", "0,0", "0,1", "0,2", "1,0"]
     captions = traced("captions", tmp_path)
     assert captions.grid is not None and not captions.grid.has_class_token and len(captions.source) == 9
     assert traced("convolutional", tmp_path).grid is None
 
 
-@pytest.mark.parametrize("name", TEXTS | PICTURES)
-def test_json_is_json_and_holds_what_was_chosen(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEXT_MODELS | IMAGE_MODELS)
+def test_json_contains_the_selected_attention(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path, arithmetic=True)
-    record = json.loads(json.dumps(trace.to_json(streams=True, logits=True), allow_nan=False))
-    assert len(record["attention"]) == len(trace.attention) and len(record["streams"]) == len(trace.streams)
+    record = json.loads(json.dumps(trace.to_json(residual_streams=True, logits=True), allow_nan=False))
+    assert len(record["attention"]) == len(trace.attention) and len(record["residual_streams"]) == len(
+        trace.residual_streams
+    )
     if name == "transformer":
         some = trace.to_json(["cross"], layers=[1], heads=[1])["attention"]
         assert [(one["kind"], one["layer"], one["heads"]) for one in some] == [("cross", 1, [1])]
@@ -212,31 +229,35 @@ def test_json_is_json_and_holds_what_was_chosen(name: str, tmp_path: Path) -> No
     ("name", "arguments", "part"),
     [
         ("transformer", {"text": " "}, "expected a text"),
-        ("transformer", {"text": "dog " * 10_000}, "pieces, the model takes 63"),
+        ("transformer", {"text": "dog " * 10_000}, "tokens, the model takes 63"),
         ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model takes 64"),
-        ("transformer", {"text": TEXT, "hypothesis": 9}, "no hypothesis 9"),
+        ("transformer", {"text": TEXT, "hypothesis": 9}, "hypotheses of the search, counted from 0; got 9"),
         ("transformer", {"text": TEXT, "tokens": [10**6]}, "expected one or more tokens"),
         ("encoder for labels", {"text": TEXT, "target": "no label"}, "one of the labels animal"),
-        ("encoder for tags", {"text": TEXT, "target": "O"}, "writes no target"),
-        ("patches", {"text": TEXT}, "reads pictures"),
+        ("encoder for tags", {"text": TEXT, "target": "O"}, "takes no target"),
+        ("patches", {"text": TEXT}, "reads images"),
     ],
 )
-def test_refusals(name: str, arguments: dict[str, Any], part: str) -> None:
+def test_invalid_inputs_are_rejected(name: str, arguments: dict[str, Any], part: str) -> None:
     with pytest.raises(ClearheadError, match=part):
-        small(name).trace(**arguments)
+        small_model(name).trace(**arguments)
 
 
 @pytest.mark.parametrize("kind_layer_head", [("encode", 0, 0), ("cross", 2, 0), ("cross", 0, 2), ("cross", -1, 0)])
-def test_what_is_not_there_is_refused(kind_layer_head: tuple[Any, int, int]) -> None:
-    trace = small("transformer").trace(TEXT, target="dog")
-    with pytest.raises(ClearheadError, match=r"no layer|no head|expected a kind"):
+def test_missing_heads_are_rejected(kind_layer_head: tuple[Any, int, int]) -> None:
+    trace = small_model("transformer").trace(TEXT, target="dog")
+    with pytest.raises(
+        ClearheadError, match=r"expected a (kind of attention that|layer of cross from|head of cross layer 0 from)"
+    ):
         trace.weights(*kind_layer_head)
-    with pytest.raises(ClearheadError, match="there is no head 7"):
+    with pytest.raises(ClearheadError, match=r"expected a head that .*, got 7"):
         trace.to_json(heads=[7])
 
 
 @pytest.mark.parametrize("text", ["🙂 dog", "שלום עולם", "<script>alert(1)</script>", "e\u0301 dog"])
 def test_strange_texts_are_traced(text: str) -> None:
-    trace = small("transformer").trace(text)
-    covered = {at for place in trace.source if place.start is not None for at in range(place.start, place.end or 0)}
+    trace = small_model("transformer").trace(text)
+    covered = {
+        at for position in trace.source if position.start is not None for at in range(position.start, position.end or 0)
+    }
     assert {at for at, char in enumerate(text) if not char.isspace()} <= covered

@@ -83,8 +83,8 @@ def test_tokens_equal_transformers(tmp_path: Path) -> None:
     assert model.encode_batch(TEXTS) == [model.encode(text).ids for text in TEXTS]
     assert 4 not in model.encode(TEXTS[3]).ids  # [SEP] in a text is text
     assert model.decode(model.encode("The small dog runs").ids) == "the small dog runs"
-    assert [model.piece(index) for index in model.encode("dogs eating").ids] == ["▁dog", "s", "▁eat", "ing"]
-    assert model.words(model.encode("dogs eating .").ids) == [0, 0, 1, 1, 2]
+    assert [model.token(index) for index in model.encode("dogs eating").ids] == ["▁dog", "s", "▁eat", "ing"]
+    assert model.word_indices(model.encode("dogs eating .").ids) == [0, 0, 1, 1, 2]
     assert model.encode("a  dogs").offsets == [(0, 1), (3, 6), (6, 7)]
     assert set(model.special_ids) == {0, 1, 2, 3, 4, 5, *range(len(BERT_TOKENS), len(BERT_TOKENS) + 3)}
     assert main(["export", str(tmp_path / "clearhead"), "--to", "huggingface", str(tmp_path / "again")]) == 0
@@ -147,7 +147,7 @@ def test_an_imported_model_fills_masks_and_can_be_fine_tuned(tmp_path: Path) -> 
     batch = tokenizer("the [MASK] runs.", return_tensors="pt")
     with torch.inference_mode():
         expected = reference(**batch).logits[0, 2].softmax(-1)
-    ids = [model.tokenizer.piece_id(filling.token) for filling in best]
+    ids = [model.tokenizer.token_id(filling.token) for filling in best]
     assert [filling.probability for filling in best] == pytest.approx(
         [float(expected[index]) for index in ids], abs=1e-5
     )

@@ -42,9 +42,9 @@ def same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
     assert main(["export", str(model.folder), "--to", "ctranslate2", str(out)]) == 0
     translator = ctranslate2.Translator(str(out), intra_threads=1)
     config, tokenizer, target = model.config.model, model.tokenizer, model.tokenizer.target
-    end = target.piece(config.eos_id)
-    sources = [[tokenizer.piece(token) for token in (*tokenizer.encode(text).ids, config.eos_id)] for text in texts]
-    suppressed = [[target.piece(token)] for token in {config.pad_id, config.decoder_start_id} - {config.eos_id}]
+    end = target.token(config.eos_id)
+    sources = [[tokenizer.token(token) for token in (*tokenizer.encode(text).ids, config.eos_id)] for text in texts]
+    suppressed = [[target.token(token)] for token in {config.pad_id, config.decoder_start_id} - {config.eos_id}]
     for beam in (1, 4):
         expected = model.translate_many(texts, beam_size=beam, max_length="11", **SEARCH)
         found = translator.translate_batch(
@@ -63,9 +63,9 @@ def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: st
     """Compare the text after a prompt, and its log-probabilities, of CTranslate2 and of the model's own engine."""
     tokenizer, config = model.tokenizer, model.config.model
     settings = model.generation_settings(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
-    one, end = model.generate(prompt, settings=settings), tokenizer.piece(config.eos_id)
-    source = [tokenizer.piece(token) for token in build_request(model, tokenizer.encode(prompt).ids, settings).source]
-    suppressed = [[tokenizer.piece(token)] for token in suppressed_tokens(tokenizer)]
+    one, end = model.generate(prompt, settings=settings), tokenizer.token(config.eos_id)
+    source = [tokenizer.token(token) for token in build_request(model, tokenizer.encode(prompt).ids, settings).source]
+    suppressed = [[tokenizer.token(token)] for token in suppressed_tokens(tokenizer)]
     [found] = generator.generate_batch(
         [source], beam_size=beam, length_penalty=1, suppress_sequences=suppressed, min_length=0, max_length=9,
         include_prompt_in_result=False, return_end_token=True,
@@ -152,7 +152,7 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
         for beam in (1, 3):
             same_continuation(model, generator, prompt, beam)
     ids_NT = torch.randint(0, size, (3, 17))
-    found = generator.forward_batch([[model.tokenizer.piece(index) for index in row] for row in ids_NT.tolist()])
+    found = generator.forward_batch([[model.tokenizer.token(index) for index in row] for row in ids_NT.tolist()])
     with torch.inference_mode():
         expected_NTV = model.network.logits(model.network(ids_NT))
     torch.testing.assert_close(torch.from_numpy(np.array(found)), expected_NTV, atol=3e-4, rtol=3e-5)

@@ -100,7 +100,7 @@ def test_two_dictionaries_codes_and_the_same_logits(tmp_path: Path) -> None:
     )
     assert (model.config.model.decoder_start_id, model.config.model.eos_id, model.config.model.pad_id) == (2, 2, 1)
     encoding = model.tokenizer.encode("the  dogs ab q the")
-    assert encoding.pieces == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
+    assert encoding.tokens == ["the", "do@@", "g@@", "s", "<unk>", "b", "<unk>", "the"]
     assert encoding.offsets[1:4] == [(5, 7), (7, 8), (8, 9)]
     assert model.tokenizer.target.decode([4, 5, 6]) == "hund der"
     assert model.translate("the dog").tokens

@@ -53,11 +53,11 @@ def test_gpt2_gives_the_same_logits_and_goes_on_the_same_way(tmp_path: Path) -> 
         expected = reference.generate(**batch, max_new_tokens=9, do_sample=False, pad_token_id=size - 1)
         written = model.generate(text, max_tokens=9)  # greedy, as reference is by default
         new = expected[0, batch["input_ids"].shape[1] :].tolist()
-        assert [model.tokenizer.piece_id(piece) for piece in written.tokens] == [
+        assert [model.tokenizer.token_id(piece) for piece in written.tokens] == [
             token for token in new if token != size - 1
         ]
     shown = model.tokenizer.encode("a dog é日")
-    assert shown.pieces[:2] == ["a", "▁dog"]
+    assert shown.tokens[:2] == ["a", "▁dog"]
     assert shown.offsets[1] == (2, 5)
 
 
@@ -156,7 +156,7 @@ def test_t5_with_its_sentencepiece_model(tmp_path: Path, capsys: pytest.CaptureF
     )
     for text in ("the dogs run", "a dog é. xyz"):
         assert model.encode(text).ids == truth(text, add_special_tokens=False)["input_ids"]
-    assert [model.piece_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
+    assert [model.token_id(f"<extra_id_{number}>") for number in (0, 1)] == [size + 1, size]
     settings.write_text(json.dumps({"extra_ids": 10**12}))
     assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "more")]) == 2
     assert "expected extra_ids below" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_marian(tmp_path: Path, stop: bool | str) -> None:
     translated(reference, model, size - 2)
     translated_text = model.translate("the dogs run.")
     assert translated_text.text == model.tokenizer.target.decode(
-        [model.tokenizer.target.piece_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
+        [model.tokenizer.target.token_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
     )
     again = hf.MarianMTModel.from_pretrained(tmp_path / "again").eval()
     same_logits(again, model, size - 1)
@@ -216,11 +216,11 @@ def test_marian_pieces(tmp_path: Path) -> None:
     size = folders.marian_tokenizer(tmp_path / "huggingface")
     reference = hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size))
     tokenizer = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False).tokenizer
-    assert tokenizer.encode("the  dogs").pieces == ["▁the", "▁dog", "s"]
+    assert tokenizer.encode("the  dogs").tokens == ["▁the", "▁dog", "s"]
     assert tokenizer.encode("the  dogs").offsets == [(0, 3), (5, 8), (8, 9)]
-    assert tokenizer.target.encode("ein hund").pieces == ["▁ein", "▁hund"]
+    assert tokenizer.target.encode("ein hund").tokens == ["▁ein", "▁hund"]
     tagged = tokenizer.encode(">>deu<< the dog")
-    assert (tagged.pieces, tagged.offsets) == ([">>deu<<", "▁the", "▁dog"], [(0, 8), (8, 11), (12, 15)])
+    assert (tagged.tokens, tagged.offsets) == ([">>deu<<", "▁the", "▁dog"], [(0, 8), (8, 11), (12, 15)])
     assert tokenizer.encode("the </s>").ids.count(0) == 0
     assert tokenizer.target.decode(tokenizer.target.encode("ein hund.").ids) == "ein hund."
     assert tokenizer.encode_batch([">>deu<< the dog", "a"]) == [tagged.ids, tokenizer.encode("a").ids]

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
-from clearhead.inspection.trace.run_trace import image_input
+from clearhead.inspection.trace.trace_input import image_input
 from clearhead.tasks.registry import get_task
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder

@@ -48,7 +48,7 @@ def check_page(
     show()
     assert browser.texts("#tabs button") == tabs
     layers, count = range(config.num_encoder_layers), range(config.num_heads)
-    assert browser.data(".thumb", "part") == [f"encoder.{layer}.{head}" for layer in layers for head in count]
+    assert browser.data(".thumb", "headRef") == [f"encoder.{layer}.{head}" for layer in layers for head in count]
     assert browser.text("#output") == (trace.target_text or "(a vector, no text)")
     texts = [position.text for position in trace.source]
     assert browser.run("return window.clearhead.trace.source.map(one => one.text)") == texts

@@ -81,7 +81,7 @@ def test_nn_transformer(tmp_path: Path, placement: str) -> None:
     src_NS, tgt_NT = batch()
     with torch.no_grad():
         close(model.network.logits(model.network(src_NS, tgt_NT)), reference(src_NS, tgt_NT))
-    assert model.tokenizer.encode("a zz b").pieces == ["<bos>", "a", "<unk>", "b"]
+    assert model.tokenizer.encode("a zz b").tokens == ["<bos>", "a", "<unk>", "b"]
     assert model.tokenizer.encode("").ids == []
     assert model.translate("a b c").finish_reason in ("end", "length")
 

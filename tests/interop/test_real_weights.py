@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.detransliterator import MODEL, letters, read_pairs, scores
+from benchmarks.detransliterator import MODEL, letters_of, read_pairs, scores
 
 import clearhead
 from clearhead.cli.main import main
@@ -115,7 +115,7 @@ def test_fairseq_on_the_parallel_text_of_the_package(nko: tuple[Path, Any]) -> N
     sources = [pair.source for pair in pairs]
     found = [one.text for one in nko[1].translate_many(sources)]
     print(*scores(found, pairs), sep="\n")
-    right = sum(letters(text) == letters(pair.target) for text, pair in zip(found, pairs, strict=True))
+    right = sum(letters_of(text) == letters_of(pair.target) for text, pair in zip(found, pairs, strict=True))
     assert right >= 70
     by_torch = [one.text for one in nko[1].translate_many(sources, engine="torch")]
     assert sum(one == other for one, other in zip(found, by_torch, strict=True)) >= 99

@@ -66,7 +66,7 @@ def test_a_model_without_vocabulary_has_its_own_ids(tmp_path: Path) -> None:
     roles = {"pad": "<s>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
     tokenizer = self_contained_sentencepiece_tokenizer(tmp_path / "m.model", 40, ["<extra_id_0>"], roles)
     assert tokenizer.encode("the dogs").ids == [3, 4, 6]
-    assert tokenizer.piece_id("<extra_id_0>") == 3 + len(UNIGRAM)
+    assert tokenizer.token_id("<extra_id_0>") == 3 + len(UNIGRAM)
     assert 3 + len(UNIGRAM) in tokenizer.special_ids
     assert tokenizer.vocab_size == 40
 

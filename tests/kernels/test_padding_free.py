@@ -254,7 +254,7 @@ def test_empty_tensors_are_adjacent() -> None:
     assert two.data_ptr() == one.data_ptr() + one.nbytes and one.shape == (2, 3)
 
 
-def test_where_padding_is_kept() -> None:
+def test_when_padding_remains() -> None:
     """At inference, without gradients, where a layer sees padding, and if the kernels are disabled."""
     ids_BT = ids(2, T)
 

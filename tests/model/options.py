@@ -60,7 +60,7 @@ def config(**options: Any) -> ModelConfig:
 
 
 def shaken(module: Module) -> Module:
-    """The module at run time with weights among which none is 0 or 1, running figures included."""
+    """Return the module in evaluation mode with random weights and running statistics, none of them 0 or 1."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -83,7 +83,7 @@ def ids(rows: int, length: int) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor, is_touchy: bool = False) -> None:
-    """`is_touchy`: norms over few channels, which a small deviation divides, make much of little."""
+    """`is_touchy`: norms over few channels divide by a small deviation, which amplifies rounding."""
     tolerance = 1e-5 if expected.dtype != torch.float64 else 1e-7 if is_touchy else 1e-10
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 

@@ -1,4 +1,4 @@
-"""Small recurrent networks with loud weights, for the tests of what holds for any."""
+"""Small recurrent networks with large random weights."""
 
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ KERNELS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 def config(family: str, attention: str = "none", bidirectional: bool = False, **more: Any) -> ModelConfig:
-    """Sizes in which no two axes are alike."""
+    """Return sizes in which no two axes are equal."""
     return ModelConfig.model_validate(
         {"family": family, "attention": attention, "bidirectional": bidirectional, "num_encoder_layers": 2,
          "num_decoder_layers": 3, "model_dim": D, "num_heads": 1, "vocab_size": V, **more}
@@ -35,7 +35,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def loud(module: Module) -> Module:
-    """With noise on every weight, biases included."""
+    """Return the network with noise on every weight, including biases."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.4)

@@ -27,7 +27,7 @@ def config(norm: str) -> ModelConfig:
 
 
 def copy_attention(model: MultiHeadAttention, reference: nn.MultiheadAttention) -> None:
-    """Their weights: queries, keys and values are one matrix there."""
+    """Copy the weights; queries, keys and values are one matrix in torch."""
     assert reference.in_proj_weight is not None
     parts = zip(reference.in_proj_weight.chunk(3), reference.in_proj_bias.chunk(3), strict=True)
     for projection, (weight, bias) in zip((model.query, model.key, model.value), parts, strict=True):
@@ -36,7 +36,7 @@ def copy_attention(model: MultiHeadAttention, reference: nn.MultiheadAttention) 
 
 
 def copy_layer(model: EncoderLayer | DecoderLayer, reference: nn.Module) -> None:
-    """One layer's weights."""
+    """Copy the weights of one layer."""
     copy_attention(model.self_attention, reference.self_attn)  # type: ignore[arg-type]
     residuals = [model.self_attention_residual]
     if isinstance(model, DecoderLayer):
@@ -50,7 +50,7 @@ def copy_layer(model: EncoderLayer | DecoderLayer, reference: nn.Module) -> None
 
 
 def pair(norm: str) -> tuple[Transformer, nn.Transformer]:
-    """Our network and torch's with the same random weights, biases and norms included."""
+    """Return a network and torch's with the same random weights, including biases and norms."""
     sizes = config(norm)
     reference = nn.Transformer(
         sizes.model_dim, sizes.num_heads, sizes.num_encoder_layers, sizes.num_decoder_layers, sizes.feed_forward_dim,

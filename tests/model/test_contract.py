@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from clearhead import bundle, kernels
 from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import ModelConfig
-from clearhead.inspection.trace.activation_recorder import Recorder
-from clearhead.inspection.trace.sublayers import heads, stacks, sub_layers
+from clearhead.inspection.trace.activation_recorder import ActivationRecorder
+from clearhead.inspection.trace.sublayers import find_heads, find_stacks, find_sublayers
 from clearhead.kernels import dropout_seed
 from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot
@@ -264,13 +264,13 @@ def test_captioning_step_by_step_equals_all_at_once() -> None:
     torch.testing.assert_close(stepped_RTV, whole_RTV, atol=1e-5, rtol=1e-5)
 
 
-def check_probabilities(recorder: Recorder, settings: dict[str, Any]) -> None:
+def check_probabilities(recorder: ActivationRecorder, settings: dict[str, Any]) -> None:
     """Check that rows sum to 1 over the keys that are allowed, and are 0 at all others."""
-    assert bool(recorder.looked) is bool(heads(recorder.network))
+    assert bool(recorder.attention) is bool(find_heads(recorder.network))
     has_none = settings.get("attention") == "none" or settings.get("family") in ("cnn", "mlp")
     is_recurrent_encoder = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
-    assert bool(recorder.looked) is not (has_none or is_recurrent_encoder)
-    for one in recorder.looked:
+    assert bool(recorder.attention) is not (has_none or is_recurrent_encoder)
+    for one in recorder.attention:
         assert ((one.weights_BHTS > 0) == one.allowed_BHTS).all()
         torch.testing.assert_close(one.weights_BHTS.sum(-1), torch.ones(one.weights_BHTS.shape[:-1]), atol=1e-5, rtol=0)
 
@@ -279,7 +279,7 @@ def check_probabilities(recorder: Recorder, settings: dict[str, Any]) -> None:
 def test_every_generator_can_be_recorded(name: str) -> None:
     """In a batch with padding: recording changes no logits, and the weights are those of `want_attention`."""
     model, src = build(GENERATORS[name]), input_of(name)
-    recorder = Recorder(model)
+    recorder = ActivationRecorder(model)
     tokens_RT = torch.randint(4, V, (3, 5))
     with torch.inference_mode():
         steps = []
@@ -291,35 +291,35 @@ def test_every_generator_can_be_recorded(name: str) -> None:
     torch.testing.assert_close(steps[0].logits_RTV, steps[1].logits_RTV, atol=1e-5, rtol=1e-5)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
         asked = [getattr(one, field) for one in steps[2].attention if hasattr(one, field)]
-        seen = [one.weights_BHTS for one in recorder.looked if one.name == kind]
+        seen = [one.weights_BHTS for one in recorder.attention if one.name == kind]
         assert len(seen) == len(asked)
         for one, other in zip(seen, asked, strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-    num_streams = len([one for one in sub_layers(model) if one.residual is not None]) + len(stacks(model))
-    assert len(recorder.streamed) == num_streams
+    num_streams = len([one for one in find_sublayers(model) if one.residual is not None]) + len(find_stacks(model))
+    assert len(recorder.residual_streams) == num_streams
 
 
 def test_a_captioning_transformer_can_be_recorded() -> None:
-    recorder = Recorder(build(CAPTIONING))
+    recorder = ActivationRecorder(build(CAPTIONING))
     with torch.inference_mode():
         first_RT, state = recorder.network.start(recorder.network.encode(torch.randn(3, 1, 6, 6)), 1)  # type: ignore[operator]
         recorder.network.step(first_RT, state)  # type: ignore[operator]
     check_probabilities(recorder, CAPTIONING)
-    assert [one.name for one in recorder.looked] == ["encoder"] * 2 + ["decoder", "cross"] * 2
-    assert [one.weights_BHTS.shape[2:] for one in recorder.looked[2:4]] == [(1, 1), (1, 4)]
+    assert [one.name for one in recorder.attention] == ["encoder"] * 2 + ["decoder", "cross"] * 2
+    assert [one.weights_BHTS.shape[2:] for one in recorder.attention[2:4]] == [(1, 1), (1, 4)]
 
 
 @pytest.mark.parametrize("name", ENCODERS | IMAGE_ENCODERS)
 def test_every_encoder_can_be_recorded(name: str) -> None:
     settings = {**(ENCODERS | IMAGE_ENCODERS)[name], "head": "classification", "num_labels": 7}
     model, inputs = build(settings), torch.randn(3, 1, 6, 6) if name in IMAGE_ENCODERS else source()
-    recorder = Recorder(model)
+    recorder = ActivationRecorder(model)
     with torch.inference_mode():
         torch.testing.assert_close(recorder.network(inputs), model(inputs), atol=1e-5, rtol=0)
         asked = model.backbone(inputs, want_attention=True).attention
     check_probabilities(recorder, settings)
-    assert len(asked) == len(recorder.looked)
-    for one, weights_BHSS in zip(recorder.looked, asked, strict=True):
+    assert len(asked) == len(recorder.attention)
+    for one, weights_BHSS in zip(recorder.attention, asked, strict=True):
         torch.testing.assert_close(one.weights_BHTS, weights_BHSS, atol=1e-5, rtol=0)
 
 

@@ -16,7 +16,7 @@ from clearhead.model.parameters import named_weights
 from clearhead.model.registry import build_model
 from clearhead.tasks.image_classification.inference import num_patches
 from clearhead.tasks.text_codec import max_input_tokens
-from clearhead.training.setup.validate_config import FROM_THE_DATA
+from clearhead.training.setup.request import FROM_THE_DATA
 
 # One that differs from all of these networks' own, for every field that a user can set.
 OTHERS: dict[str, Any] = {
@@ -77,7 +77,7 @@ def inputs(config: ModelConfig) -> tuple[Tensor, ...]:
 
 
 def behavior(config: ModelConfig) -> list[Any]:
-    """All that can be seen of a network: what it computes, what it starts from, how much it takes."""
+    """Return everything observable of a network: outputs, initial weights and sizes."""
     try:
         model = build_model(config)
     except ConfigError as error:
@@ -108,11 +108,11 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
         try:
             changed = config_of(network, **{field: value})
         except ValidationError as error:
-            assert f"model.{field} " in str(error) and before.why_unused(field), f"{field}: {error}"
+            assert f"model.{field} " in str(error) and before.unused_reason(field), f"{field}: {error}"
             continue
         found = behavior(changed)
         is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
-        assert is_used == (not changed.why_unused(field)), f"{field}: {'used' if is_used else 'of no effect'}"
+        assert is_used == (not changed.unused_reason(field)), f"{field}: {'used' if is_used else 'of no effect'}"
 
 
 def test_no_field_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Options that only models of other toolkits have: positions, norms, biases and tables, each against its source."""
+"""Options of imported models only: positions, norms, biases and tables, each against its source."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_halves_are_marians(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [22, 7, 4])
-def test_fairseqs_start_at_place_2(width: int) -> None:
+def test_fairseq_positions_start_at_2(width: int) -> None:
     reference = m2m.M2M100SinusoidalPositionalEmbedding.get_embedding(31, width, padding_idx=1)
     torch.testing.assert_close(sinusoids(29, width, "fairseq"), reference[2:], atol=1e-5, rtol=0)
 

@@ -8,7 +8,7 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.model.language_model import LanguageModel
 from clearhead.model.positions import positions_in_documents
 from tests.model.options import POSITIONS, N, close, config, each_combination, ids, language_model, sources
@@ -23,7 +23,7 @@ def test_documents_in_a_row_do_not_see_each_other(options: dict[str, Any]) -> No
     close(packed, torch.cat((model(first_N3), model(second_N5), model(third_N2)), 1))
 
 
-def test_places_start_again_with_each_document() -> None:
+def test_positions_restart_with_each_document() -> None:
     documents = torch.tensor([[4, 4, 4, 9, 9, 1], [2, 7, 7, 7, 7, 7]])
     assert positions_in_documents(documents).tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 1, 2, 3, 4]]
 

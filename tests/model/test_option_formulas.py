@@ -174,11 +174,14 @@ def test_rotary_is_a_rotation_of_complex_numbers() -> None:
     close(rotated_memory.v_HE, memory.v_HE)
 
 
-def test_rotary_scores_depend_on_the_difference_of_places_only() -> None:
+def test_rotary_scores_depend_on_the_difference_of_positions_only() -> None:
     rotary, q_K, k_K = RotaryPositions(19, K), torch.randn(K), torch.randn(K)
 
-    def score(place_of_q: int, place_of_k: int) -> float:
-        q_1K, k_1K = rotary(padded_layout(1, place_of_q))(q_K[None]), rotary(padded_layout(1, place_of_k))(k_K[None])
+    def score(position_of_q: int, position_of_k: int) -> float:
+        q_1K, k_1K = (
+            rotary(padded_layout(1, position_of_q))(q_K[None]),
+            rotary(padded_layout(1, position_of_k))(k_K[None]),
+        )
         return float((q_1K * k_1K).sum())
 
     for shift in (1, 7):
@@ -209,7 +212,7 @@ def test_buckets_of_odd_sizes_are_in_the_table(buckets: int, distance: int) -> N
 
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
-def test_relative_bias_is_looked_up_by_difference(bidirectional: bool) -> None:
+def test_relative_bias_depends_on_the_difference(bidirectional: bool) -> None:
     bias = RelativeBias(config(), bidirectional)
     found_1HTS = bias(T, 2 + T)
     assert found_1HTS.shape == (1, H, T, 2 + T)

@@ -36,7 +36,7 @@ def test_positions_start_anywhere() -> None:
     assert not SinusoidalPositions(11, 6).state_dict()
 
 
-def test_masks_say_what_may_be_attended() -> None:
+def test_masks_are_true_where_attention_is_allowed() -> None:
     assert padding_mask(torch.tensor([[5, 6], [7, 8]]), 0) is None
     allowed = padding_mask(torch.tensor([[5, 0], [7, 8]]), 0)
     assert allowed is not None and allowed.shape == (2, 1, 1, 2)

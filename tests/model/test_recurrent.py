@@ -8,7 +8,7 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.model.recurrent.translator import RecurrentTranslator
 from tests.model.recurrent import (
     END,
@@ -174,7 +174,7 @@ def test_every_weight_learns(model: RecurrentTranslator) -> None:
     assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
 
 
-def test_a_copy_over_the_same_weights_has_gradients_of_its_own(model: RecurrentTranslator) -> None:
+def test_a_copy_with_the_same_weights_has_separate_gradients(model: RecurrentTranslator) -> None:
     """Training on several cores makes such copies."""
     replica = copy.deepcopy(model)
     for parameter, copied in zip(model.parameters(), replica.parameters(), strict=True):

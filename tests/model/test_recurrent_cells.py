@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.trace.activation_recorder import Recorder, RecurrentStates
+from clearhead.inspection.trace.activation_recorder import ActivationRecorder, RecurrentStates
 from clearhead.model.recurrent.cells import CELLS
 from clearhead.model.recurrent.layers import RecurrentLayer
 from clearhead.model.recurrent.translator import RecurrentTranslator
@@ -63,13 +63,13 @@ def at_last_token(one: RecurrentStates) -> tuple[Tensor, ...]:
 @torch.inference_mode()
 def test_a_recorder_sees_every_step(family: str, attention: str) -> None:
     model = loud(RecurrentTranslator(config(family, attention, bidirectional=True))).eval()
-    recorder, src_NS, tgt_NT = Recorder(model, recurrent_states=True), padded(), ids(N, T)
+    recorder, src_NS, tgt_NT = ActivationRecorder(model, recurrent_states=True), padded(), ids(N, T)
     hidden = recorder.network(src_NS, tgt_NT)
     torch.testing.assert_close(hidden, model(src_NS, tgt_NT))
-    recorded = {(one.name, one.layer): one for one in recorder.recurrent}
+    recorded = {(one.name, one.layer): one for one in recorder.recurrent_states}
     encoder = [(side, layer) for layer in range(2) for side in ("encoder", "encoder_backward")]
     assert [*recorded] == encoder + [("decoder", layer) for layer in range(3)]
-    assert len(recorder.recurrent) == len(recorded)
+    assert len(recorder.recurrent_states) == len(recorded)
     for layer, final in enumerate(model.encoder.encode(src_NS).final_states):
         both = (at_last_token(recorded[side, layer]) for side in ("encoder", "encoder_backward"))
         found = tuple(torch.cat(pair, 1) for pair in zip(*both, strict=True))
@@ -77,15 +77,15 @@ def test_a_recorder_sees_every_step(family: str, attention: str) -> None:
     _, state = model.start(model.encode(src_NS), 1)
     for layer, final in enumerate(model.step(tgt_NT, state).state.layers):
         torch.testing.assert_close(at_last_token(recorded["decoder", layer]), final, atol=1e-6, rtol=1e-5)
-    for one in recorder.looked:
+    for one in recorder.attention:
         assert one.scores_BHTS is not None
         scores_BHTS = one.scores_BHTS.masked_fill(~one.allowed_BHTS, -torch.inf)
         torch.testing.assert_close(scores_BHTS.softmax(-1), one.weights_BHTS)
-    assert len(recorder.looked) == (attention != "none")
+    assert len(recorder.attention) == (attention != "none")
 
 
 def test_states_are_recorded_only_on_demand() -> None:
     """Unrolling in Python takes many times as long as the fused kernel."""
-    recorder = Recorder(RecurrentTranslator(config("gru")))
+    recorder = ActivationRecorder(RecurrentTranslator(config("gru")))
     recorder.network(padded(), ids(N, T))
-    assert not recorder.recurrent
+    assert not recorder.recurrent_states

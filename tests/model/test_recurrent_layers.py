@@ -34,7 +34,7 @@ from tests.model.recurrent import (
 
 
 def copy_stack(model: RecurrentStack, reference: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Their weights into model; the pairs, to compare gradients."""
+    """Copy the weights of the reference; return the pairs of weights, to compare gradients."""
     pairs = []
     for suffix, layers in (("", model.forward_layers), ("_reverse", model.backward_layers)):
         for number, layer in enumerate(layers or ()):
@@ -177,7 +177,7 @@ def test_reader_equals_torch(family: str, bidirectional: bool, pooling: str) -> 
 @pytest.mark.parametrize(
     ("head", "network"), [("classification", SequenceClassifier), ("token_classification", TokenClassifier)]
 )
-def test_heads_stand_on_the_reader(head: str, network: type[SequenceClassifier | TokenClassifier]) -> None:
+def test_heads_on_recurrent_encoders(head: str, network: type[SequenceClassifier | TokenClassifier]) -> None:
     sizes = config("gru", "additive", True, head=head, num_labels=13)
     model = network(sizes, RecurrentTextEncoder(sizes))
     assert model.logits(model(padded())).shape == ((N, 13) if head == "classification" else (N, S, 13))

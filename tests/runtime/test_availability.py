@@ -1,4 +1,4 @@
-"""The compiled core: present or explained, and the instruction set that it uses."""
+"""The compiled core: its presence or the reason of its absence, and its instruction set."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ needs_core = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_u
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """Forget the answer of earlier calls, before and after the test."""
+    """Clear the cached result of earlier calls, before and after the test."""
     availability.why_unavailable.cache_clear()
     yield
     availability.why_unavailable.cache_clear()

@@ -47,7 +47,7 @@ def evaluate(expression: str, packages: Path) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the build reads, so that builds do not touch the tree under test."""
+    """Copy the files that the build reads, so that builds do not change the tree under test."""
     folder = tmp_path_factory.mktemp("build") / "clearhead"
     unbuilt = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     shutil.copytree(ROOT / "src", folder / "src", ignore=unbuilt)

@@ -170,7 +170,7 @@ from clearhead.decoding.requests import Request
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.errors import ClearheadError
 from clearhead.runtime import prepare
-from tests.bundle.saving import save
+from tests.bundle.example_bundles import save
 from tests.runtime.models import random_model
 
 rng, folder = random.Random(int(sys.argv[1])), Path(sys.argv[2])
@@ -229,7 +229,7 @@ def with_checksums(contents):
 
 # What a user's command does with a model; every error is one that the command can print.
 def search(model):
-    size, settings = model.config.read_vocab_size, {"beam_size": rng.choice([1, 3]), "max_length": "4"}
+    size, settings = model.config.input_vocab_size, {"beam_size": rng.choice([1, 3]), "max_length": "4"}
     request = Request((rng.randrange(size), rng.randrange(size), rng.randrange(size)))
     NativeEngine(model).run([request], config.DecodingConfig.model_validate(settings))
 
@@ -277,7 +277,7 @@ from pathlib import Path
 from clearhead import bundle, config
 from clearhead.errors import ConfigError
 from clearhead.runtime import prepare
-from tests.bundle.saving import save
+from tests.bundle.example_bundles import save
 from tests.runtime.models import random_model
 
 folder = Path(sys.argv[1])

@@ -257,7 +257,7 @@ def test_reordered_rows_continue_what_they_were() -> None:
         assert (found.cross_RHTS[row, :, 0, :length] == expected.cross_RHTS[0, :, -1]).all()
 
 
-def test_a_shortlist_is_a_vocabulary_of_its_own() -> None:
+def test_a_shortlist_equals_a_smaller_vocabulary() -> None:
     model = native(random_model(scale=0.3))
     lists = [sorted({3, *source, 50, 60, 70}) for source in MANY]
     limits = [9] * len(MANY)

@@ -1,4 +1,4 @@
-"""A real Chromium, driven over the WebDriver protocol, and a server in a process of its own."""
+"""A Chromium driven over the WebDriver protocol, and a server in a separate process."""
 
 import base64
 import json
@@ -17,32 +17,32 @@ import httpx2
 import pytest
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PATIENCE = 180.0  # seconds: machines that run tests may be busy with others
-PASSING = ("stale element reference", "element click intercepted", "element not interactable")
-GLANCE = 3.0  # seconds that the page itself watches a condition before it is asked again
+PATIENCE = 180.0  # seconds; test machines may be under load
+TRANSIENT_ERRORS = ("stale element reference", "element click intercepted", "element not interactable")
+WATCH_SECONDS = 3.0  # duration of one script that watches a condition
 WATCH = """const done = arguments[arguments.length - 1], began = performance.now();
-    const look = () => {
+    const check = () => {
         let value, problem;
         try { value = (%s); } catch (error) { problem = String(error); }
         if (value) done({value});
         else if (performance.now() - began > %d) done({problem});
-        else setTimeout(look, 10);
+        else setTimeout(check, 10);
     };
-    look();"""
+    check();"""
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--disable-dev-shm-usage", "--disable-component-update", "--disable-sync", "--no-first-run",
          "--hide-scrollbars"]  # fmt: skip
 
 
 def miss(sentence: str, is_failure: bool) -> NoReturn:
-    """Skips a test for want of a tool; in CI that can be a failure."""
+    """Skip a test because a tool is missing; with `is_failure`, fail in CI."""
     if is_failure and os.environ.get("CI"):
         pytest.fail(sentence)
     pytest.skip(sentence)
 
 
 def need_browser() -> tuple[str, str]:
-    """Paths of Chromium and its driver; without them a test is skipped, and in CI it fails."""
+    """Return the paths of Chromium and its driver; without them skip the test, in CI fail."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         miss("the page needs Chromium and its driver: apt-get install chromium chromium-driver", is_failure=True)
@@ -70,7 +70,7 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def running(command: list[str], url: str) -> Iterator[None]:
-    """A process that answers at a URL."""
+    """Run a process that answers at a URL."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     try:
@@ -83,7 +83,7 @@ def running(command: list[str], url: str) -> Iterator[None]:
 
 @contextmanager
 def serving(*folders: Path) -> Iterator[str]:
-    """`clearhead serve`, as a user starts it."""
+    """Run `clearhead serve` as users do and return its URL."""
     port = free_port()
     command = [sys.executable, "-m", "clearhead", "serve", *map(str, folders), "--port", str(port), "--threads", "1"]
     with running(command, f"http://127.0.0.1:{port}/readyz"):
@@ -91,7 +91,7 @@ def serving(*folders: Path) -> Iterator[str]:
 
 
 class Browser:
-    """The few things that a test does with a page."""
+    """Operations of a test on a page."""
 
     def __init__(self, client: httpx2.Client, session: str) -> None:
         self.client = client
@@ -117,26 +117,26 @@ class Browser:
         return self.ask("POST", "/execute/async", {"script": script, "args": list(arguments)})
 
     def until(self, script: str, *arguments: Any) -> Any:
-        """What a script gives, as soon as it gives something: the page watches for it, nobody sleeps."""
+        """Return the first true value of a script, which the page itself polls every 10 ms."""
         deadline, problem = time.monotonic() + PATIENCE, None
         while time.monotonic() < deadline:
             answered = self.answer(
-                "POST", "/execute/async", {"script": WATCH % (script, 1000 * GLANCE), "args": list(arguments)}
+                "POST", "/execute/async", {"script": WATCH % (script, 1000 * WATCH_SECONDS), "args": list(arguments)}
             )
             value = answered.json()["value"]
             if answered.status_code == 200 and "value" in value:
                 return value["value"]
-            problem = value.get("problem") if answered.status_code == 200 else value["message"]  # a page that unloads
+            problem = value.get("problem") if answered.status_code == 200 else value["message"]  # the page unloaded
         shown = self.run("return document.getElementById('problem')?.textContent")
         raise AssertionError(f"never true: {script} ({problem}); the page says {shown!r}; console: {self.console()}")
 
     def find(self, selector: str) -> dict[str, str]:
-        """An element, as soon as it is there."""
+        """Return an element as soon as it exists."""
         found: dict[str, str] = self.until("document.querySelector(arguments[0])", selector)
         return found
 
     def act(self, selector: str, *acts: tuple[str, dict[str, Any]]) -> None:
-        """Does things to an element; once more if the page has put another in its place meanwhile."""
+        """Send actions to an element; repeat them if the page has replaced the element in the meantime."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = self.find(selector)
@@ -144,20 +144,20 @@ class Browser:
             problems = [one.json()["value"] for one in answers if one.status_code != 200]
             if not problems:
                 return
-            assert problems[0]["error"] in PASSING and time.monotonic() < deadline, problems[0]
+            assert problems[0]["error"] in TRANSIENT_ERRORS and time.monotonic() < deadline, problems[0]
 
     def click(self, selector: str) -> None:
-        """A click of the mouse, where a person would click."""
+        """Scroll an element into view and click it with the mouse."""
         self.find(selector)
         self.run("document.querySelector(arguments[0])?.scrollIntoView({block: 'center', inline: 'center'})", selector)
         self.act(selector, ("click", {}))
 
     def type(self, selector: str, text: str) -> None:
-        """Keys into a field that is emptied before."""
+        """Clear a field and type a text."""
         self.act(selector, ("clear", {}), ("value", {"text": text}))
 
     def choose(self, selector: str, value: str) -> None:
-        """A value of a select or a slider."""
+        """Set the value of a select or a slider."""
         self.find(selector)
         self.run(
             "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
@@ -166,7 +166,7 @@ class Browser:
         )  # fmt: skip
 
     def keys(self, selector: str, text: str) -> None:
-        """Keys into what can be focused."""
+        """Type keys into a focusable element."""
         self.act(selector, ("value", {"text": text}))
 
     def text(self, selector: str) -> str:
@@ -175,20 +175,20 @@ class Browser:
         return found
 
     def texts(self, selector: str) -> list[str]:
-        """Of all that there are."""
+        """Return the text of all matching elements."""
         found: list[str] = self.run(
             "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector
         )
         return found
 
     def data(self, selector: str, name: str) -> list[str]:
-        """A data attribute of all that there are."""
+        """Return a data attribute of all matching elements."""
         script = "return [...document.querySelectorAll(arguments[0])].map(one => one.dataset[arguments[1]])"
         found: list[str] = self.run(script, selector, name)
         return found
 
     def size(self, width: int, height: int) -> None:
-        """Of what is seen."""
+        """Set the size of the viewport."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
 
@@ -197,12 +197,12 @@ class Browser:
         path.write_bytes(base64.b64decode(self.ask("GET", "/screenshot")))
 
     def console(self) -> list[str]:
-        """What went to the console since it was last asked: errors and warnings."""
+        """Return the errors and warnings on the console since the last call."""
         entries = self.ask("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
     def hosts(self) -> set[str]:
-        """Every host that something was asked of, as the browser's own network log says."""
+        """Return every host in the browser's network log since the last call."""
         found = set()
         for entry in self.ask("POST", "/se/log", {"type": "performance"}):
             message = json.loads(entry["message"])["message"]
@@ -214,7 +214,7 @@ class Browser:
 
 
 def start_session(client: httpx2.Client, chromium: str, profile: Path) -> str:
-    """Starts Chromium; once or twice more, should a busy machine have let the driver wait too long."""
+    """Start Chromium and return the session; repeat up to twice if the driver has timed out under load."""
     for attempt in range(3):
         options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile / str(attempt)}"],
                    "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
@@ -228,7 +228,7 @@ def start_session(client: httpx2.Client, chromium: str, profile: Path) -> str:
 
 @contextmanager
 def browsing(profile: Path) -> Iterator[Browser]:
-    """A Chromium with an empty profile."""
+    """Run a Chromium with an empty profile."""
     chromium, driver = need_browser()
     port = free_port()
     driven = f"http://127.0.0.1:{port}"

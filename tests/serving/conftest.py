@@ -1,4 +1,4 @@
-"""One model, one server and one browser for all tests of the page; each test leaves a clean console behind."""
+"""One model, one server and one browser for all tests of the page; after each test the console must be empty."""
 
 import os
 import threading
@@ -15,14 +15,14 @@ from clearhead.inspection.trace.trace_types import Trace
 from clearhead.serving.middleware import Limits
 from clearhead.serving.server import Server, listen
 from tests.serving.browser import Browser, browsing, need_browser, serving
-from tests.serving.pronouns import SENTENCE, train_pronouns
+from tests.serving.pronoun_model import SENTENCE, train_pronouns
 
 DONE = "document.getElementById('panel').dataset.drawn && !document.body.hasAttribute('aria-busy')"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A model and its trace, a second one that has learned less, a server and a browser."""
+    """A model and its trace, a second model with less training, a server and a browser."""
 
     model: Model
     second: Model
@@ -31,14 +31,14 @@ class Stage:
     browser: Browser
 
     def open(self, **state: str) -> Browser:
-        """The page with this state in its address, drawn."""
+        """Open the page with this state in its address and wait until it is drawn."""
         self.browser.open(f"{self.url}/?{urlencode({'text': SENTENCE, **state})}")
         self.browser.until(DONE)
         return self.browser
 
 
 @pytest.fixture(scope="session")
-def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def session_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     need_browser()
     run = tmp_path_factory.getbasetemp()
     shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run  # the folder of all processes of this run
@@ -50,7 +50,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @contextmanager
 def running_here(server: Server) -> Iterator[str]:
-    """Run a server in a thread of this process; gives its URL."""
+    """Run a server in a thread of this process and return its URL."""
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -70,9 +70,9 @@ def serving_here(app: FastAPI) -> Iterator[str]:
 
 
 @pytest.fixture
-def stage(theatre: Stage) -> Iterator[Stage]:
-    """Whatever a test does: nothing on the console, and nothing asked of any other host."""
-    theatre.browser.size(1280, 800)
-    yield theatre
-    assert theatre.browser.console() == []
-    assert all(host.startswith("127.0.0.1:") for host in theatre.browser.hosts())
+def stage(session_stage: Stage) -> Iterator[Stage]:
+    """Return the stage; afterwards check that the console is empty and no other host was contacted."""
+    session_stage.browser.size(1280, 800)
+    yield session_stage
+    assert session_stage.browser.console() == []
+    assert all(host.startswith("127.0.0.1:") for host in session_stage.browser.hosts())

@@ -1,4 +1,4 @@
-"""axe-core over every panel, light and dark: no serious fault. It comes from npm, for tests only (`make test`)."""
+"""axe-core finds no serious fault in any panel, light or dark. It is installed by npm, for tests only."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ RUN = """const done = arguments[arguments.length - 1];
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The script; asked for first, so that without it no browser is started."""
+    """Return the script; requested first, so that no browser is started without it."""
     if not AXE.exists():
         is_forgotten = shutil.which("npm") is not None and not AXE.parents[1].joinpath(".unreachable").exists()
         miss("axe-core is not here: `make browser` fetches it with npm", is_failure=is_forgotten)
@@ -31,7 +31,7 @@ def axe() -> str:
 @pytest.mark.parametrize("panel", PANELS)
 def test_axe_finds_no_serious_fault(axe: str, stage: Stage, panel: str, theme: str) -> None:
     browser = stage.open(
-        tab=panel, theme=theme, **({"other": "Because it was too old ."} if panel == "compare" else {})
+        tab=panel, theme=theme, **({"second_text": "Because it was too old ."} if panel == "compare" else {})
     )
     browser.run(axe)
     assert browser.run_async(RUN) == []

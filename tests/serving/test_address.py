@@ -1,18 +1,18 @@
-"""The address holds the state of the page: a link shows the same, and what it asks for in vain is answered."""
+"""The address contains the state of the page: a link shows the same, and missing selections are reported."""
 
 from pathlib import Path
 
 import pytest
 
-from clearhead.inspection.analyses.position_ablation import without_positions
+from clearhead.inspection.analyses.position_ablation import ablate_positions
 from clearhead.serving.app import make_app
-from tests.inspection.small import small
+from tests.inspection.small_models import small_model
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
-from tests.serving.pronouns import SENTENCE
+from tests.serving.pronoun_model import SENTENCE
 
-# What is on show: words, fields, what is pressed, and what is drawn, but for the numbers of the hatchings. Words by
-# textContent: innerText leaves out what is not laid out, and the arithmetic is not while it is scrolled out of sight.
+# The visible state: texts, fields, pressed buttons and drawings, without the numbers of hatch patterns. Texts are read
+# by textContent: innerText skips elements without a layout, such as the arithmetic while it is scrolled out of view.
 SHOWN = """[document.getElementById('output').textContent, document.getElementById('panel').textContent,
     [...document.querySelectorAll('main input, main select, main textarea')].map((one) => one.type === 'checkbox' ?
         one.checked : one.value),
@@ -38,7 +38,7 @@ def test_every_choice_is_in_the_address(stage: Stage) -> None:
     browser.until("window.clearhead.trace.settings.beam_size === 3")
     browser.until(DONE)
     browser.click("#theme")
-    browser.click(".thumb[data-part='decoder.0.1']")
+    browser.click(".thumb[data-head-ref='decoder.0.1']")
     browser.choose("#sort", "distance")
     browser.until("document.querySelector('.thumbs.flat')")
     browser.click("#hide")
@@ -55,12 +55,12 @@ def test_every_choice_is_in_the_address(stage: Stage) -> None:
     browser.until("document.querySelector('#node')")
     same_after_reload(browser)
     browser.click("#tab-map")
-    browser.click("g.part[data-part='encoder_feed_forward']")
+    browser.click("g.block[data-block='encoder_feed_forward']")
     browser.until("document.querySelector('#formula')?.textContent.includes('W₂')")
     same_after_reload(browser)
     browser.click("#tab-positions")
-    browser.choose("#frequency", "5")
-    browser.until("document.querySelector('#one-frequency h3').textContent.includes('Dimension 5')")
+    browser.choose("#dimension", "5")
+    browser.until("document.querySelector('#one-dimension h3').textContent.includes('Dimension 5')")
     same_after_reload(browser)
     browser.click("#tab-lens")
     browser.choose("#output-choice", "3")
@@ -68,9 +68,9 @@ def test_every_choice_is_in_the_address(stage: Stage) -> None:
     same_after_reload(browser)
 
 
-def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
+def test_ablations_and_edits_are_in_the_address(stage: Stage) -> None:
     browser = stage.open(tab="whatif")
-    browser.click("#switches button[data-part='cross.0.0']")
+    browser.click("#ablations button[data-head-ref='cross.0.0']")
     browser.until("document.querySelector('#change')")
     browser.click("#try-all")
     browser.until("document.querySelector('#effects')")
@@ -79,15 +79,15 @@ def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
     browser.until("document.querySelector('#edit-change')")
     same_after_reload(browser)
     browser.click("#tab-compare")
-    browser.type("#other", SENTENCE.replace("tired", "old"))
+    browser.type("#second-text", SENTENCE.replace("tired", "old"))
     browser.click("#compare-run")
     browser.until("document.querySelector('#largest')")
     same_after_reload(browser)
     browser.click("#tab-positions")
-    browser.click("#no-places")
+    browser.click("#no-positions")
     browser.until("window.clearhead.trace.positions === false")
     browser.until(DONE)
-    expected = stage.model.with_network(without_positions(stage.model.network)).trace(SENTENCE)
+    expected = stage.model.with_network(ablate_positions(stage.model.network)).trace(SENTENCE)
     assert browser.text("#output") == expected.target_text
     assert browser.run("return window.clearhead.trace.log_prob") == pytest.approx(expected.log_prob, abs=1e-3)
     assert expected.log_prob != pytest.approx(stage.trace.log_prob, abs=0.01)
@@ -97,8 +97,8 @@ def test_what_was_tried_is_in_the_address(stage: Stage) -> None:
     browser.until("document.querySelector('#output').textContent === arguments[0]", stage.trace.target_text)
 
 
-def test_back_brings_back_what_was_there(stage: Stage) -> None:
-    browser = stage.open(tab="whatif", **{"try": "cross.0.1"})
+def test_the_back_button_restores_the_page(stage: Stage) -> None:
+    browser = stage.open(tab="whatif", whatif="cross.0.1")
     browser.until("document.querySelector('#change')")
     browser.type("#source", SENTENCE.replace("animal", "cow"))
     browser.click("#run")
@@ -122,7 +122,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("name", MISSING)
-def test_what_the_address_asks_for_in_vain_is_said(stage: Stage, name: str) -> None:
+def test_missing_selections_are_reported(stage: Stage, name: str) -> None:
     state, sentence = MISSING[name]
     browser = stage.open(**state)
     browser.until("!document.getElementById('notice').hidden")
@@ -131,7 +131,7 @@ def test_what_the_address_asks_for_in_vain_is_said(stage: Stage, name: str) -> N
 
 
 REFUSED = {
-    "a part to switch off": ({"off": "cross.9.0"}, "there is no layer 9"),
+    "a head to ablate": ({"ablated": "cross.9.0"}, "expected a layer of cross from 0 to 0, got 9"),
     "a beam": ({"beam_size": "many"}, "beam_size"),
     "a hypothesis": ({"hypothesis": "9"}, "hypothesis: expected 0 to 3, got 9"),
     "a target": ({"target": "Weil 🙂 ."}, "the tokenizer does not know"),
@@ -140,23 +140,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_server_refuses_is_said_with_a_way_out(stage: Stage, name: str) -> None:
+def test_rejections_of_the_server_are_shown_with_a_way_out(stage: Stage, name: str) -> None:
     state, sentence = REFUSED[name]
     browser = stage.browser
     browser.open(f"{stage.url}/?{'&'.join(f'{key}={value}' for key, value in state.items())}&text={SENTENCE}")
     browser.until("!document.getElementById('problem').hidden && !document.body.hasAttribute('aria-busy')")
     assert sentence in browser.text("#problem")
-    browser.console()  # the browser itself notes every answer that is no success
+    browser.console()  # the browser logs every response with an error status
     browser.click("#problem a")
     browser.until(DONE)
 
 
-def test_a_picture_is_in_the_address(stage: Stage, tmp_path: Path) -> None:
+def test_an_image_is_in_the_address(stage: Stage, tmp_path: Path) -> None:
     browser = stage.browser
-    with serving_here(make_app({"one": small("patches")})) as url:
+    with serving_here(make_app({"one": small_model("patches")})) as url:
         browser.open(url)
         browser.until(DONE)
-        assert "picture=" in browser.run("return location.search")
+        assert "image=" in browser.run("return location.search")
         assert browser.run("return document.querySelector('#bar img').naturalWidth") == 6
         same_after_reload(browser)
         browser.open("about:blank")

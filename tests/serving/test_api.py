@@ -1,4 +1,4 @@
-"""The HTTP API over models of every family, against the library's own answers."""
+"""The HTTP API over models of every family, against the results of the library."""
 
 import base64
 import io
@@ -18,38 +18,42 @@ from clearhead.runtime import Cancellation
 from clearhead.serving import json_views
 from clearhead.serving.app import make_app
 from clearhead.serving.middleware import Limits, TraceLock
-from tests.inspection.small import PICTURES, TEXTS, picture, small, text_for
+from tests.inspection.small_models import IMAGE_MODELS, TEXT_MODELS, small_model, text_for, write_image
 
-LIMITS = Limits(characters=3000, pieces=60, kept_traces=3, wait_seconds=0.2)
+LIMITS = Limits(characters=3000, source_tokens=60, stored_traces=3, wait_seconds=0.2)
 NAME = "transformer"
 
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    models = {NAME: small(NAME), "second": small("post-norm, rotary"), "labels": small("encoder for labels")}
+    models = {
+        NAME: small_model(NAME),
+        "second": small_model("post-norm, rotary"),
+        "labels": small_model("encoder for labels"),
+    }
     return TestClient(make_app(models, LIMITS), raise_server_exceptions=False)
 
 
 def ask(client: TestClient, **body: Any) -> dict[str, Any]:
     response = client.post("/v1/trace", json={"text": text_for(NAME), **body})
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    summary: dict[str, Any] = response.json()
+    return summary
 
 
 def error_of(response: httpx2.Response) -> dict[str, Any]:
     body = response.json()
     assert set(body) == {"error"} and set(body["error"]) == {"code", "message", "param"}, body
-    found: dict[str, Any] = body["error"]
-    return found
+    error: dict[str, Any] = body["error"]
+    return error
 
 
 def test_health_models_and_schema(client: TestClient) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
     assert client.get("/readyz").json()["models"] == [NAME, "second", "labels"]
-    cards = client.get("/v1/models").json()["models"]
-    assert [card["name"] for card in cards] == [NAME, "second", "labels"]
-    assert cards[0]["writes"] and not cards[2]["writes"]
+    models = client.get("/v1/models").json()["models"]
+    assert [model["name"] for model in models] == [NAME, "second", "labels"]
+    assert models[0]["generates_text"] and not models[2]["generates_text"]
     assert {"/v1/translate", "/v1/trace", "/v1/models", "/livez", "/readyz"} <= set(
         client.get("/openapi.json").json()["paths"]
     )
@@ -57,85 +61,89 @@ def test_health_models_and_schema(client: TestClient) -> None:
 
 def test_translate_is_the_librarys(client: TestClient) -> None:
     texts = [text_for(NAME), "The grass is old."]
-    found = client.post("/v1/translate", json={"text": texts, "beam_size": 3, "n_best": 2}).json()["translations"]
-    model = small(NAME)
+    translations = client.post("/v1/translate", json={"text": texts, "beam_size": 3, "n_best": 2}).json()[
+        "translations"
+    ]
+    model = small_model(NAME)
     expected = model.translate_n_best(texts, 2, model.decoding(beam_size=3))
-    for one, best in zip(found, expected, strict=True):
+    for one, best in zip(translations, expected, strict=True):
         assert one["text"] == best[0].text and one["score"] == pytest.approx(best[0].score)
         assert [each["text"] for each in one["n_best"]] == [each.text for each in best]
 
 
 def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
-    found, seen = ask(client, beam_size=3), small(NAME).trace(text_for(NAME), beam_size=3)
-    assert found["target_text"] == seen.target_text and found["attention"] == []
-    assert found["log_prob"] == pytest.approx(seen.log_prob)
-    assert [node["token"] for node in found["tree"]] == [node.candidate.token for node in seen.tree]
-    assert [one["entropy"] for one in found["heads"]] == pytest.approx([one.entropy for one in head_statistics(seen)])
-    for one in seen.attention:
+    summary, trace = ask(client, beam_size=3), small_model(NAME).trace(text_for(NAME), beam_size=3)
+    assert summary["target_text"] == trace.target_text and summary["attention"] == []
+    assert summary["log_prob"] == pytest.approx(trace.log_prob)
+    assert [node["token"] for node in summary["tree"]] == [node.candidate.token for node in trace.tree]
+    assert [one["entropy"] for one in summary["heads"]] == pytest.approx(
+        [one.entropy for one in head_statistics(trace)]
+    )
+    for one in trace.attention:
         for head in range(len(one.weights_HTS)):
-            url = f"/v1/trace/{found['id']}/attention/{one.kind}/{one.layer}/{head}"
+            url = f"/v1/trace/{summary['id']}/attention/{one.kind}/{one.layer}/{head}"
             record = client.get(url).json()
             np.testing.assert_allclose(record["weights"], one.weights_HTS[head], atol=1e-7)
             assert record["allowed"] == one.allowed_TS.tolist()
-            packed = client.get(f"{url}?packed=true").json()
+            packed = client.get(f"{url}?base64=true").json()
             weights = np.frombuffer(base64.b64decode(packed["weights"]), "<f4").reshape(packed["rows"], -1)
             np.testing.assert_array_equal(weights, one.weights_HTS[head])
             assert np.frombuffer(base64.b64decode(packed["allowed"]), bool).tolist() == one.allowed_TS.ravel().tolist()
 
 
 def test_arithmetic_gives_the_weights(client: TestClient) -> None:
-    found = ask(client)
+    summary = ask(client)
     for kind, row in (("encoder", 3), ("decoder", 2), ("cross", 1)):
-        made = client.get(f"/v1/trace/{found['id']}/arithmetic/{kind}/1/1/{row}").json()
-        scores = np.array(made["keys"]) @ np.array(made["query"]) * made["scale"]
-        scores[~np.array(made["allowed"])] = -np.inf
+        arithmetic = client.get(f"/v1/trace/{summary['id']}/arithmetic/{kind}/1/1/{row}").json()
+        scores = np.array(arithmetic["keys"]) @ np.array(arithmetic["query"]) * arithmetic["scale"]
+        scores[~np.array(arithmetic["allowed"])] = -np.inf
         weights = np.exp(scores - scores.max())
-        np.testing.assert_allclose(weights / weights.sum(), made["weights"], atol=1e-5)
+        np.testing.assert_allclose(weights / weights.sum(), arithmetic["weights"], atol=1e-5)
 
 
 def test_thumbnails_show_every_head_and_renormalise(client: TestClient) -> None:
     number = ask(client)["id"]
-    seen = small(NAME).trace(text_for(NAME))
+    trace = small_model(NAME).trace(text_for(NAME))
     whole = client.get(f"/v1/trace/{number}/thumbnails").json()["heads"]
-    assert len(whole) == sum(len(one.weights_HTS) for one in seen.attention)
+    assert len(whole) == sum(len(one.weights_HTS) for one in trace.attention)
     first = np.frombuffer(base64.b64decode(whole[0]["pixels"]), np.uint8).reshape(whole[0]["rows"], -1) / 255
-    np.testing.assert_allclose(first, seen.attention[0].weights_HTS[0], atol=1 / 255)
+    np.testing.assert_allclose(first, trace.attention[0].weights_HTS[0], atol=1 / 255)
     for one in client.get(f"/v1/trace/{number}/thumbnails?hide_special=true").json()["heads"]:
         pixels = np.frombuffer(base64.b64decode(one["pixels"]), np.uint8).reshape(one["rows"], one["columns"])
-        places = seen.source if one["kind"] != "decoder" else seen.inputs
-        assert one["columns"] == sum(not place.is_special for place in places)
+        positions = trace.source if one["kind"] != "decoder" else trace.inputs
+        assert one["columns"] == sum(not position.is_special for position in positions)
         if one["kind"] == "encoder":
             np.testing.assert_allclose(pixels.sum(1) / 255, 1, atol=one["columns"] / 255)
 
 
-def test_a_picture_from_a_browser_may_be_grey_in_colours(tmp_path: Path) -> None:
-    """Canvases write colours only: what is grey is read as grey, what is not is refused, and no path is told."""
-    client = TestClient(make_app({"one": small("patches")}))
-    pixels = np.asarray(Image.open(picture(tmp_path)))
+def test_gray_color_images_are_read_as_grayscale(tmp_path: Path) -> None:
+    """Browsers write color PNGs: gray pixels are read as grayscale, others are rejected, and errors contain no path."""
+    client = TestClient(make_app({"one": small_model("patches")}))
+    pixels = np.asarray(Image.open(write_image(tmp_path)))
     answers = []
     for shown in (Image.fromarray(pixels), Image.fromarray(np.dstack([pixels] * 3)).convert("RGBA")):
         file = io.BytesIO()
         shown.save(file, "PNG")
-        answers.append(ask(client, text="", picture=base64.b64encode(file.getvalue()).decode())["candidates"])
+        answers.append(ask(client, text="", image=base64.b64encode(file.getvalue()).decode())["candidates"])
     assert answers[0] == answers[1]
     coloured = io.BytesIO()
     Image.fromarray(np.dstack([pixels, pixels, 255 - pixels])).save(coloured, "PNG")
     for content in (coloured.getvalue(), coloured.getvalue()[:60], b"nothing"):
-        body = {"text": "", "picture": base64.b64encode(content).decode()}
+        body = {"text": "", "image": base64.b64encode(content).decode()}
         error = error_of(client.post("/v1/trace", json=body))
-        assert error["code"] == "bad_picture" and error["message"].startswith("picture: ")
+        assert error["code"] == "bad_image" and error["message"].startswith("image: ")
 
 
 def test_shrinking_keeps_the_largest() -> None:
     weights = np.random.default_rng(1).random((101, 61)).astype(np.float32)
     small_one = json_views.shrink(weights)
-    assert small_one.shape == (json_views.THUMBNAIL, json_views.THUMBNAIL)
+    assert small_one.shape == (json_views.THUMBNAIL_SIZE, json_views.THUMBNAIL_SIZE)
     assert small_one.max() == weights.max()
-    starts = [index * 101 // json_views.THUMBNAIL for index in range(json_views.THUMBNAIL)]
+    starts = [index * 101 // json_views.THUMBNAIL_SIZE for index in range(json_views.THUMBNAIL_SIZE)]
     assert small_one[0].max() == weights[: starts[1]].max()
 
 
-def test_a_forced_candidate_changes_what_follows(client: TestClient) -> None:
+def test_a_forced_prefix_is_continued(client: TestClient) -> None:
     best = ask(client, beam_size=2)
     other = next(one["token"] for one in best["candidates"][1] if one["token"] not in (best["output_ids"][1], 0, 2, 3))
     forced = ask(client, beam_size=2, prefix=[best["output_ids"][0], other])
@@ -145,49 +153,49 @@ def test_a_forced_candidate_changes_what_follows(client: TestClient) -> None:
     assert again["output_ids"][:1] == best["output_ids"][:1]
 
 
-def test_greedy_goes_on_as_if_nothing_had_been_forced(client: TestClient) -> None:
+def test_greedy_search_continues_its_own_prefix_unchanged(client: TestClient) -> None:
     best = ask(client, beam_size=1)
     for length in (1, 2, len(best["output_ids"])):
         assert ask(client, beam_size=1, prefix=best["output_ids"][:length])["output_ids"] == best["output_ids"]
 
 
 def test_ablation_is_the_librarys(client: TestClient) -> None:
-    found, model = ask(client, beam_size=2), small(NAME)
-    seen = model.trace(text_for(NAME), beam_size=2)
+    summary, model = ask(client, beam_size=2), small_model(NAME)
+    trace = model.trace(text_for(NAME), beam_size=2)
     for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
-        answer = client.post("/v1/ablation", json={"trace": found["id"], "off": [part]}).json()
-        truth = ablation_effect(model, model.with_ablated([part]), seen, model.decoding(beam_size=2))
+        answer = client.post("/v1/ablation", json={"trace": summary["id"], "ablated": [part]}).json()
+        truth = ablation_effect(model, model.with_ablated([part]), trace, model.decoding(beam_size=2))
         assert answer["after"] == truth.after.target_text
-        assert answer["change"] == pytest.approx(truth.change, abs=1e-5)
-    every = client.get(f"/v1/trace/{found['id']}/effects").json()["effects"]
-    one = next(each for each in every if each["part"] == "cross.1.0")
-    truth = ablation_effect(model, model.with_ablated(["cross.1.0"]), seen, model.decoding(beam_size=2))
-    assert one["change"] == pytest.approx(truth.change, abs=1e-5)
-    assert len(every) == len(found["heads"])
+        assert answer["log_prob_change"] == pytest.approx(truth.log_prob_change, abs=1e-5)
+    every = client.get(f"/v1/trace/{summary['id']}/effects").json()["effects"]
+    one = next(each for each in every if each["head_ref"] == "cross.1.0")
+    truth = ablation_effect(model, model.with_ablated(["cross.1.0"]), trace, model.decoding(beam_size=2))
+    assert one["log_prob_change"] == pytest.approx(truth.log_prob_change, abs=1e-5)
+    assert len(every) == len(summary["heads"])
 
 
 @pytest.mark.parametrize("name", ["transformer", "post-norm, rotary", "T5", "encoder for labels"])
 def test_without_positions_order_vanishes(name: str) -> None:
-    client = TestClient(make_app({"one": small(name)}))
+    client = TestClient(make_app({"one": small_model(name)}))
     number = ask(client, text=text_for(name))["id"]
     order = client.get(f"/v1/trace/{number}/positions").json()["order"]
     assert order["with"]["difference"] > 1e-3
     assert order["without"]["difference"] < 1e-5
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *PICTURES])
+@pytest.mark.parametrize("name", [*TEXT_MODELS, *IMAGE_MODELS])
 def test_every_family_opens(name: str, tmp_path: Path) -> None:
-    client = TestClient(make_app({"one": small(name)}))
+    client = TestClient(make_app({"one": small_model(name)}))
     body: dict[str, Any] = {"text": text_for(name)}
-    if name in PICTURES:
-        body = {"text": "", "picture": base64.b64encode(picture(tmp_path).read_bytes()).decode()}
-    found = ask(client, **body)
-    number = found["id"]
+    if name in IMAGE_MODELS:
+        body = {"text": "", "image": base64.b64encode(write_image(tmp_path).read_bytes()).decode()}
+    summary = ask(client, **body)
+    number = summary["id"]
     assert client.get(f"/v1/trace/{number}/thumbnails").status_code == 200
     for view in ("lens", "attribution", "effects", "positions"):
         response = client.get(f"/v1/trace/{number}/{view}")
-        assert response.status_code == 200 or error_of(response)["code"] == "no_such_part", (view, response.text)
-    for one in found["heads"]:
+        assert response.status_code == 200 or error_of(response)["code"] == "bad_inspection", (view, response.text)
+    for one in summary["heads"]:
         url = f"/v1/trace/{number}/attention/{one['kind']}/{one['layer']}/{one['head']}"
         assert len(client.get(url).json()["weights"]) > 0
     assert client.get("/v1/models").status_code == 200
@@ -202,19 +210,19 @@ BAD: list[tuple[dict[str, Any], int, str, str | None]] = [
     ({"text": "dog", "beam_size": "many"}, 422, "invalid_request", "beam_size"),
     ({"text": "dog", "colour": 1}, 422, "invalid_request", "colour"),
     ({"text": "dog", "model": "nobody"}, 404, "no_such_model", "model"),
-    ({"text": "dog", "off": ["cross.9.0"]}, 400, "no_such_part", None),
-    ({"text": "dog", "off": ["nonsense"]}, 400, "no_such_part", None),
+    ({"text": "dog", "ablated": ["cross.9.0"]}, 400, "bad_inspection", None),
+    ({"text": "dog", "ablated": ["nonsense"]}, 400, "bad_inspection", None),
     ({"text": "dog", "target": "x", "tokens": [5]}, 400, "bad_setting", "target"),
-    ({"text": "dog", "tokens": [99_999]}, 400, "no_such_part", None),
-    ({"text": "dog", "prefix": []}, 400, "no_such_part", None),
+    ({"text": "dog", "tokens": [99_999]}, 400, "bad_inspection", None),
+    ({"text": "dog", "prefix": []}, 400, "bad_inspection", None),
     ({"text": "dog", "hypothesis": 7}, 400, "bad_setting", "hypothesis"),
-    ({"text": "dog", "picture": "AAAA"}, 400, "wrong_input", "picture"),
-    ({"text": "dog", "model": "labels", "target": "nowhere"}, 400, "no_such_part", None),
+    ({"text": "dog", "image": "AAAA"}, 400, "wrong_input", "image"),
+    ({"text": "dog", "model": "labels", "target": "nowhere"}, 400, "bad_inspection", None),
 ]
 
 
 @pytest.mark.parametrize(("body", "status", "code", "param"), BAD)
-def test_bad_input_gets_a_clear_answer(
+def test_bad_input_gets_a_clear_error(
     client: TestClient, body: dict[str, Any], status: int, code: str, param: str | None
 ) -> None:
     response = client.post("/v1/trace", json=body)
@@ -224,15 +232,15 @@ def test_bad_input_gets_a_clear_answer(
 
 
 @pytest.mark.parametrize("text", ["🙂🙂 dog", "הכלב הזקן", "<script>alert(1)</script>", "a\u0000b", "e\u0301"])
-def test_any_writing_is_only_text(client: TestClient, text: str) -> None:
+def test_texts_of_any_script_are_unchanged(client: TestClient, text: str) -> None:
     assert ask(client, text=text)["source_text"] == text
 
 
-def test_what_is_not_there(client: TestClient) -> None:
+def test_missing_heads_traces_and_paths(client: TestClient) -> None:
     number = ask(client)["id"]
     for path in ("attention/cross/9/0", "attention/cross/0/9", "attention/sideways/0/0", "arithmetic/cross/0/0/99"):
         response = client.get(f"/v1/trace/{number}/{path}")
-        assert (response.status_code, error_of(response)["code"]) == (400, "no_such_part")
+        assert (response.status_code, error_of(response)["code"]) == (400, "bad_inspection")
     assert error_of(client.get("/v1/trace/nothing/lens"))["code"] == "no_such_trace"
     assert error_of(client.get("/v2"))["code"] == "not_found"
     assert error_of(client.get("/v1/trace"))["code"] == "method_not_allowed"
@@ -240,7 +248,7 @@ def test_what_is_not_there(client: TestClient) -> None:
 
 
 def test_bodies_and_hosts_are_limited() -> None:
-    app = make_app({"one": small(NAME)}, Limits(body_bytes=200), frozenset({"localhost"}))
+    app = make_app({"one": small_model(NAME)}, Limits(body_bytes=200), frozenset({"localhost"}))
     local = TestClient(app, base_url="http://localhost:8000")
     assert local.post("/v1/trace", json={"text": "dog"}).status_code == 200
     assert error_of(local.post("/v1/trace", json={"text": "d" * 300}))["code"] == "too_large"
@@ -263,48 +271,48 @@ def test_other_pages_cannot_start_computations(client: TestClient, content_type:
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_old_traces_go_and_come_back_the_same(client: TestClient) -> None:
+def test_dropped_traces_are_made_again_unchanged(client: TestClient) -> None:
     first = ask(client, text="dog one")
     assert ask(client, text="dog one")["id"] == first["id"]
-    for number in range(LIMITS.kept_traces):
+    for number in range(LIMITS.stored_traces):
         ask(client, text=f"dog {number}")
     assert error_of(client.get(f"/v1/trace/{first['id']}"))["code"] == "no_such_trace"
     assert ask(client, text="dog one") == first
 
 
-def test_one_at_a_time() -> None:
-    gate, inside, leave = TraceLock(0.05), threading.Event(), threading.Event()
+def test_the_lock_is_held_by_one_request() -> None:
+    lock, inside, leave = TraceLock(0.05), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with gate.turn(Cancellation()):
+        with lock.hold(Cancellation()):
             inside.set()
             leave.wait()
 
     other = threading.Thread(target=hold)
     other.start()
     inside.wait()
-    with pytest.raises(Exception, match="another trace"), gate.turn(Cancellation()):
+    with pytest.raises(Exception, match="another trace"), lock.hold(Cancellation()):
         pass
     leave.set()
     other.join()
-    with gate.turn(Cancellation()):
+    with lock.hold(Cancellation()):
         pass
 
 
 def test_one_trace_at_a_time_over_http(client: TestClient) -> None:
     number = ask(client)["id"]
-    with client.app.state.traces.gate.turn(Cancellation()):  # type: ignore[attr-defined]
+    with client.app.state.trace_store.lock.hold(Cancellation()):  # type: ignore[attr-defined]
         for response in (
             client.post("/v1/trace", json={"text": "dog"}),
             client.get(f"/v1/trace/{number}/lens"),
-            client.post("/v1/ablation", json={"trace": number, "off": ["cross.0.0"]}),
+            client.post("/v1/ablation", json={"trace": number, "ablated": ["cross.0.0"]}),
         ):
             assert (response.status_code, error_of(response)["code"]) == (503, "busy")
             assert int(response.headers["retry-after"]) > 0
     assert client.get(f"/v1/trace/{number}/lens").status_code == 200
 
 
-def test_every_answer_carries_the_policy(client: TestClient) -> None:
+def test_every_response_has_the_security_policy(client: TestClient) -> None:
     for path in ("/livez", "/", "/v1/nothing", "/openapi.json"):
         policy = client.get(path).headers["content-security-policy"]
         assert policy.startswith("default-src 'self'") and "unsafe" not in policy

@@ -15,11 +15,11 @@ SHOTS = Path("test-artefacts")
 
 def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
     browser = stage.open()
-    parts = browser.data(".thumb", "part")
+    parts = browser.data(".thumb", "headRef")
     assert parts == [f"{one.kind}.{one.layer}.{head}" for one in stage.trace.attention for head in range(2)]
     for part in parts:
         kind, layer, head = part.split(".")
-        browser.click(f".thumb[data-part='{part}']")
+        browser.click(f".thumb[data-head-ref='{part}']")
         browser.until("document.querySelector('#head-title').textContent.includes(arguments[0])", f"head {head}")
         browser.until(f"location.search.includes('kind={kind}') || {json.dumps(kind)} === 'cross'")
         drawn = browser.until(
@@ -28,11 +28,11 @@ def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
             {"encoder": "Encoder self", "decoder": "Masked", "cross": "Encoder-decoder"}[kind],
         )
         weights = stage.trace.weights(kind, int(layer), int(head))  # type: ignore[arg-type]
-        special = [place.is_special for place in stage.trace.columns(kind)]  # type: ignore[arg-type]
+        special = [position.is_special for position in stage.trace.key_positions(kind)]  # type: ignore[arg-type]
         assert float(drawn.split(": ")[-1]) == pytest.approx(weights[:, [not one for one in special]].max(), abs=1e-6)
 
 
-def test_hovering_tells_the_exact_value_and_masked_cells_are_masked(stage: Stage) -> None:
+def test_hovering_shows_the_exact_weight_or_masked(stage: Stage) -> None:
     browser = stage.open(kind="decoder", layer="0", head="1", view="matrix")
     hover = """const area = document.querySelector('svg.matrix .area'), box = area.getBoundingClientRect();
         const [t, s, rows, columns] = arguments;
@@ -46,14 +46,14 @@ def test_hovering_tells_the_exact_value_and_masked_cells_are_masked(stage: Stage
     assert "masked" in browser.run(hover, 1, 4, rows, columns)
 
 
-def test_hidden_special_tokens_renormalise_and_say_so(stage: Stage) -> None:
+def test_hiding_special_tokens_renormalises_the_rows(stage: Stage) -> None:
     browser = stage.open(kind="cross", layer="0", head="0", view="matrix")
     browser.click("#hide")
     browser.until("document.querySelector('#grid .note')")
     assert "renormalised" in browser.text("#grid .note")
     browser.until("document.querySelector('#readout').textContent.includes('renormalised')")
     weights = stage.trace.weights("cross", 0, 0)
-    keep = [number for number, place in enumerate(stage.trace.source) if not place.is_special]
+    keep = [number for number, position in enumerate(stage.trace.source) if not position.is_special]
     picked = weights[:, keep] / weights[:, keep].sum(1, keepdims=True)
     value = float(re.findall(r": ([0-9.]+) ", browser.text("#readout"))[0])
     row, column = divmod(int(weights[:, keep].argmax()), len(keep))
@@ -65,11 +65,11 @@ def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
         state = {"kind": kind, "layer": str(layer), "head": str(head), "row": str(row), "column": str(column)}
         browser = stage.open(**state)
         browser.until("document.querySelector('#check.ok')")
-        computed, told = browser.run(
+        computed, displayed = browser.run(
             "const one = document.querySelector('#check'); return [one.dataset.computed, one.dataset.model]"
         )
         weight = float(stage.trace.weights(kind, layer, head)[row, column])  # type: ignore[arg-type]
-        assert float(told) == pytest.approx(weight, abs=1e-7)
+        assert float(displayed) == pytest.approx(weight, abs=1e-7)
         assert float(computed) == pytest.approx(weight, abs=1e-5)
     browser.run("document.querySelector('#arithmetic').scrollIntoView()")
     browser.screenshot(SHOTS / "arithmetic.png")
@@ -80,14 +80,14 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     browser = stage.open()
     browser.choose("#sort", measure)
     browser.until("document.querySelector('.thumbs.flat')")
-    truth = {str(one.part): getattr(one, measure, None) for one in head_statistics(stage.trace)}
+    truth = {str(one.head_ref): getattr(one, measure, None) for one in head_statistics(stage.trace)}
     if measure == "effect":
         settings = stage.model.decoding()
         truth = {
-            part: ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, settings).change
+            part: ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, settings).log_prob_change
             for part in truth
         }
-    parts, shown = browser.data(".thumb", "part"), browser.texts(".thumb span:nth-of-type(2)")
+    parts, shown = browser.data(".thumb", "headRef"), browser.texts(".thumb span:nth-of-type(2)")
     assert sorted(parts) == sorted(truth)
     values = [truth[part] for part in parts]
     assert [float(one.replace("−", "-")) for one in shown] == pytest.approx(values, abs=0.0051)
@@ -95,18 +95,18 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     assert values == pytest.approx(ordered, abs=1e-4)
 
 
-def test_masked_cells_look_masked_not_small(stage: Stage) -> None:
-    """They are left clear, before a hatching; a weight of nearly nothing is painted."""
+def test_masked_cells_are_hatched(stage: Stage) -> None:
+    """Masked cells are transparent over a hatching; weights near zero are painted."""
     browser = stage.open(kind="decoder", layer="0", head="0", view="matrix")
     rows = len(stage.trace.inputs)
-    drawn = browser.run_async("""const done = arguments[arguments.length - 1], picture = new Image();
-        picture.src = document.querySelector('svg.matrix image').getAttribute('href');
-        picture.decode().then(() => {
-            const {width, height} = picture, canvas = Object.assign(document.createElement('canvas'), {width, height});
+    drawn = browser.run_async("""const done = arguments[arguments.length - 1], image = new Image();
+        image.src = document.querySelector('svg.matrix image').getAttribute('href');
+        image.decode().then(() => {
+            const {width, height} = image, canvas = Object.assign(document.createElement('canvas'), {width, height});
             const context = canvas.getContext('2d');
-            context.drawImage(picture, 0, 0);
+            context.drawImage(image, 0, 0);
             done([...context.getImageData(0, 0, width, height).data].filter((_, at) => at % 4 === 3)); })""")
-    small = browser.run("""const one = document.querySelector(".thumb[data-part='decoder.0.0'] canvas");
+    small = browser.run("""const one = document.querySelector(".thumb[data-head-ref='decoder.0.0'] canvas");
         const {data} = one.getContext('2d').getImageData(0, 0, one.width, one.height);
         return [...data].filter((_, at) => at % 4 === 3)""")
     allowed = [255 * int(s <= t) for t in range(rows) for s in range(rows)]
@@ -119,16 +119,16 @@ def test_masked_cells_look_masked_not_small(stage: Stage) -> None:
     assert "gradient" in browser.run("return getComputedStyle(document.querySelector('.thumb canvas')).backgroundImage")
 
 
-def test_layers_and_heads_are_counted_from_0_as_elsewhere(stage: Stage) -> None:
-    """The model has one layer of two heads a stack: there is a layer 0 only, and heads 0 and 1."""
+def test_layers_and_heads_are_counted_from_0(stage: Stage) -> None:
+    """Each stack of the model has one layer of two heads: layer 0, heads 0 and 1."""
     words = """return [...document.querySelectorAll('#panel *')].flatMap((one) => [one.ariaLabel, one.title,
         ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
-    more = {"whatif": {"try": "cross.0.1", "all": "1"}, "compare": {"second": "pronouns-2"}}
+    options = {"whatif": {"whatif": "cross.0.1", "all_heads": "1"}, "compare": {"second_model": "pronouns-2"}}
     found: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
     for tab in ("attention", "steps", "whatif", "map", "lens", "compare"):
-        text = stage.open(tab=tab, kind="cross", layer="0", head="1", **more.get(tab, {})).run(words)
+        text = stage.open(tab=tab, kind="cross", layer="0", head="1", **options.get(tab, {})).run(words)
         for name, numbers in found.items():
             numbers |= set(re.findall(rf"\b{name} ?(\d+)", text))
         assert ("layer 0" in text and ("head 1" in text or tab == "lens")) or tab == "map", tab
     assert found == {"layer": {"0"}, "head": {"0", "1"}, "L": {"0"}}
-    assert stage.browser.texts("#panel h3")  # the last one was drawn
+    assert stage.browser.texts("#panel h3")  # the last panel was drawn

@@ -1,4 +1,4 @@
-"""Clients that disconnect, and shutdown, while an answer is computed that would take many minutes."""
+"""Disconnecting clients, and shutdown, during a computation that would take many minutes."""
 
 import json
 import socket
@@ -14,8 +14,9 @@ from clearhead.api import Model, load
 from clearhead.bundle.writer import save
 from clearhead.config import build
 from clearhead.errors import RequestCancelledError
-from clearhead.inspection.analyses.continue_from_prefix import continue_from_prefix
-from clearhead.inspection.trace import run_trace
+from clearhead.inspection.trace.run_trace import run_trace
+from clearhead.inspection.trace.trace_input import text_input
+from clearhead.inspection.trace.trace_search import continue_from_prefix
 from clearhead.model.parameters import snapshot
 from clearhead.model.registry import build_model, with_tied_names
 from clearhead.runtime import Cancellation
@@ -23,7 +24,7 @@ from clearhead.serving.app import make_app
 from clearhead.serving.middleware import Limits
 from clearhead.serving.server import Server
 from clearhead.tasks.registry import get_task
-from tests.inspection.small import SHAPE, TEXT, small, tokenizer
+from tests.inspection.small_models import SHAPE, TEXT, small_model, tokenizer
 from tests.serving.browser import PATIENCE
 from tests.serving.conftest import running_here
 from tests.serving.test_server import until
@@ -36,7 +37,7 @@ SHORT = {"text": "A dog.", "beam_size": 1}
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A model with random weights that may not end an output before its limit."""
+    """Return a model with random weights whose outputs have the maximum length."""
     words, folder = tokenizer("translate"), tmp_path_factory.mktemp("endless") / "model"
     config = build({"model": {**SHAPE, "max_positions": 2003, "vocab_size": words.vocab_size},
                     "decoding": {"max_length": "1999", "min_length": 1999, "beam_size": 4}},
@@ -80,7 +81,7 @@ def test_the_search_ends_when_its_client_disconnects(endless: Model) -> None:
         expected = translate(url)
         with start_endless(url):
             assert len(server.server_state.tasks) == 1
-            assert translate(url) == expected, "another request beside it"
+            assert translate(url) == expected, "a concurrent request"
         until(lambda: not server.server_state.tasks)
         assert translate(url) == expected
 
@@ -99,30 +100,30 @@ def test_shutdown_cancels_at_the_deadline(endless: Model, monkeypatch: pytest.Mo
     assert server.unfinished == 1 and not server.is_computing
 
 
-def test_a_client_that_leaves_before_its_turn_gets_no_trace() -> None:
-    app = make_app({"one": small("transformer")})
-    server, traces = Server(app, Limits()), app.state.traces
+def test_no_trace_is_made_for_a_client_that_left_while_waiting() -> None:
+    app = make_app({"one": small_model("transformer")})
+    server, store = Server(app, Limits()), app.state.trace_store
     with running_here(server) as url:
-        with traces.gate.turn(Cancellation()):
+        with store.lock.hold(Cancellation()):
             with send(url, "/v1/trace", {"text": TEXT}):
                 until(lambda: server.server_state.tasks)
             until(lambda: not server.server_state.connections)
             assert httpx2.get(f"{url}/livez", timeout=PATIENCE).status_code == 200  # the disconnect was processed
         until(lambda: not server.server_state.tasks)
-        assert not traces._held
+        assert not store._traces
         assert httpx2.post(f"{url}/v1/trace", json={"text": TEXT}, timeout=PATIENCE).status_code == 200
-        assert len(traces._held) == 1
+        assert len(store._traces) == 1
 
 
 def test_cancelled_requests_raise() -> None:
-    model, cancellation = small("transformer"), Cancellation()
-    given, settings = run_trace.text_input(model, TEXT), model.inspection_settings(beam_size=2)
+    model, cancellation = small_model("transformer"), Cancellation()
+    given, settings = text_input(model, TEXT), model.inspection_settings(beam_size=2)
     [[best]] = model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     assert best == model.translate(TEXT, beam_size=2)
     cancellation.cancel()
     with pytest.raises(RequestCancelledError):
         model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
-        run_trace.trace(model, given, None, settings, cancellation=cancellation)
+        run_trace(model, given, None, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
         continue_from_prefix(model, given, [5], settings, cancellation)

@@ -1,4 +1,4 @@
-"""Every family in the page: the panels that make sense for it are drawn, the others are absent, not broken."""
+"""Every family in the page: applicable panels are drawn, the others are absent."""
 
 import re
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 import pytest
 import torch
 
-from clearhead.inspection.trace.run_trace import text_input
+from clearhead.inspection.trace.trace_input import text_input
 from clearhead.serving.app import make_app
-from tests.inspection.small import small, text_for
+from tests.inspection.small_models import small_model, text_for
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
@@ -34,7 +34,7 @@ PANELS = {
 
 @pytest.fixture
 def browser(stage: Stage) -> Iterator[Browser]:
-    """The shared browser, whose console must be clean at the end; these pages come from a server of their own."""
+    """Return the shared browser, for pages of separate servers; afterwards check its console and hosts."""
     yield stage.browser
     assert stage.browser.console() == []
     assert all(host.startswith("127.0.0.1:") for host in stage.browser.hosts())
@@ -42,7 +42,7 @@ def browser(stage: Stage) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("name", PANELS)
 def test_panels_of_a_family(name: str, browser: Browser) -> None:
-    model = small(name)
+    model = small_model(name)
     with serving_here(make_app({"one": model})) as url:
         browser.open(url if model.config.model.reads_images else f"{url}/?text={text_for(name).replace('<', '%3C')}")
         browser.until(DONE)
@@ -58,15 +58,15 @@ def test_panels_of_a_family(name: str, browser: Browser) -> None:
             assert browser.run(unmarked) == 0, title
             assert browser.text("#problem") == ""
         browser.open("about:blank")
-        # a browser notes an answer such as "this network has no such stack" as an error; ours would come from scripts
-        noted = [line for line in browser.console() if "status of 400" not in line]
-        assert noted == []
+        # the browser logs responses with status 400, such as a missing lens; other messages would be errors of scripts
+        messages = [line for line in browser.console() if "status of 400" not in line]
+        assert messages == []
 
 
 @contextmanager
 def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
-    """The page of a family, with this state."""
-    with serving_here(make_app({"one": small(name)})) as url:
+    """Open the page of a family with this state."""
+    with serving_here(make_app({"one": small_model(name)})) as url:
         browser.open(f"{url}/?{urlencode({'text': text_for(name), **state})}")
         browser.until(DONE)
         yield
@@ -74,38 +74,38 @@ def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["lstm, additive", "gru without attention"])
-def test_what_a_recurrent_decoder_keeps(name: str, browser: Browser) -> None:
-    network = small(name).network
+def test_the_described_state_has_the_size_of_the_recurrent_decoders(name: str, browser: Browser) -> None:
+    network = small_model(name).network
     with torch.inference_mode():
-        _, state = network.start(network.encode(text_input(small(name), text_for(name)).src), 1)
+        _, state = network.start(network.encode(text_input(small_model(name), text_for(name)).src), 1)
     kept = sum(tensor.numel() for layer in state.layers for tensor in layer)
     with opened(browser, name, tab="steps"):
-        told = browser.text("#cached")
-    assert f"{kept} numbers" in told
-    assert ("looked up" in told) == (state.source is not None)
+        displayed = browser.text("#cached")
+    assert f"{kept} numbers" in displayed
+    assert ("attends to them" in displayed) == (state.source is not None)
 
 
 def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
-    with opened(browser, "lstm, additive", tab="map", part="cross"):
+    with opened(browser, "lstm, additive", tab="map", block="cross"):
         parts = ["source", "encoder_recurrent", "target", "decoder_recurrent", "cross", "merge", "output"]
-        assert browser.data("g.part", "part") == parts
+        assert browser.data("g.block", "block") == parts
         assert "v · tanh(A h + B s), A, B: 22 × 22" in browser.text("#formula")
-        browser.click("g.part[data-part='decoder_recurrent']")
+        browser.click("g.block[data-block='decoder_recurrent']")
         browser.until("document.querySelector('#formula').textContent.includes('W: 22 × 88')")
 
 
-def test_gaps_are_filled_in_the_text(browser: Browser) -> None:
+def test_masks_are_filled_in_the_text(browser: Browser) -> None:
     name = "encoder for masks"
-    seen = small(name).trace(text_for(name))
-    gap = next(number for number, place in enumerate(seen.source) if place.text == "<mask>")
+    seen = small_model(name).trace(text_for(name))
+    gap = next(number for number, position in enumerate(seen.source) if position.text == "<mask>")
     with opened(browser, name, tab="answer"):
         assert browser.text("#output") == f"The old {seen.outputs[gap].text.removeprefix('▁')} eats the grass."
         assert browser.text("#panel h3") == "For <mask>"
     with opened(browser, name, text="The old dog."):
-        assert "no gap" in browser.text("#output")
+        assert "no mask" in browser.text("#output")
 
 
-def test_only_models_with_labels_take_one(browser: Browser) -> None:
+def test_only_classifiers_have_a_field_for_labels(browser: Browser) -> None:
     for name, count in (("encoder for tags", 0), ("encoder for labels", 1)):
         with opened(browser, name):
             assert len(browser.texts("label:has(#target)")) == count

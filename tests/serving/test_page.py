@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it looks like, what it takes, and what it never does."""
+"""The page in a real Chromium: first screen, input, keyboard, tour and narrow screens."""
 
 from pathlib import Path
 
@@ -38,13 +38,13 @@ def test_text_stays_text(stage: Stage, text: str) -> None:
     assert browser.run("return document.querySelectorAll('main script, main img').length") == 0
 
 
-def test_bad_input_is_answered_on_the_page(stage: Stage) -> None:
+def test_bad_input_is_reported_on_the_page(stage: Stage) -> None:
     browser = stage.open()
-    for text, part in (("", "empty"), ("word " * 3000, "pieces"), ("word " * 10_000, "characters"), (" ", "empty")):
+    for text, part in (("", "empty"), ("word " * 3000, "tokens"), ("word " * 10_000, "characters"), (" ", "empty")):
         browser.run("const one = document.querySelector('#source'); one.value = arguments[0]", text)
         browser.click("#run")
         browser.until("document.getElementById('problem').textContent.includes(arguments[0])", part)
-    stage.browser.console()  # the browser itself notes every answer that is no success
+    stage.browser.console()  # the browser logs every response with an error status
 
 
 def test_keys_are_enough(stage: Stage) -> None:
@@ -71,7 +71,7 @@ def test_the_tour_visits_every_panel(stage: Stage) -> None:
 def test_narrow_screens_have_no_sideways_scroll(stage: Stage) -> None:
     stage.browser.size(400, 800)
     for panel in PANELS:
-        browser = stage.open(tab=panel, second="pronouns-2")
+        browser = stage.open(tab=panel, second_model="pronouns-2")
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), panel
         browser.screenshot(SHOTS / f"narrow-{panel}.png")
 

@@ -1,4 +1,4 @@
-"""Every panel in a real Chromium, drawn from a model trained here, and compared with the library."""
+"""Every panel in a real Chromium, with a model trained by the test, compared with the library."""
 
 import base64
 import io
@@ -12,10 +12,10 @@ from PIL import Image
 
 from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.logit_lens import logit_lens
-from clearhead.inspection.analyses.position_ablation import order_difference, without_positions
-from clearhead.inspection.trace.run_trace import text_input
+from clearhead.inspection.analyses.position_ablation import ablate_positions, order_difference
+from clearhead.inspection.trace.trace_input import text_input
 from tests.serving.conftest import DONE, Stage
-from tests.serving.pronouns import NOUNS, PRONOUNS, SENTENCE
+from tests.serving.pronoun_model import NOUNS, PRONOUNS, SENTENCE
 
 SHOTS = Path("test-artefacts")
 
@@ -24,10 +24,10 @@ def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
     browser = stage.open(tab="steps")
     browser.click("#forward")
     browser.until("document.querySelector('#step-body h3').textContent.startsWith('Step 2')")
-    told = browser.run(
+    displayed = browser.run(
         "return [...document.querySelectorAll('#candidates button')].map(one => Number(one.dataset.token))"
     )
-    assert told == [option.token for option in stage.trace.candidates[1]]
+    assert displayed == [option.token for option in stage.trace.candidates[1]]
     before = browser.text("#output")
     browser.screenshot(SHOTS / "steps.png")
     browser.click("#candidates button:not([disabled])")
@@ -40,7 +40,7 @@ def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
     browser.until("document.querySelector('#output').textContent === arguments[0]", before)
 
 
-def test_playing_goes_to_the_end(stage: Stage) -> None:
+def test_playing_ends_at_the_last_step(stage: Stage) -> None:
     browser = stage.open(tab="steps", step=str(len(stage.trace.outputs) - 3))
     browser.click("#play")
     browser.until(
@@ -49,13 +49,13 @@ def test_playing_goes_to_the_end(stage: Stage) -> None:
     )
 
 
-def test_the_beam_tree_is_what_search_did(stage: Stage) -> None:
+def test_the_beam_tree_is_that_of_the_search(stage: Stage) -> None:
     browser = stage.open(tab="tree")
     outcomes = browser.run("return [...document.querySelectorAll('g.node')].map(one => one.dataset.outcome)")
     assert outcomes == [node.candidate.outcome for node in stage.trace.tree]
     browser.click("g.node[data-outcome='outside_beam']")
     browser.until("document.querySelector('#node')")
-    assert "enough others are better" in browser.text("#node")
+    assert "pruned: outside the beam" in browser.text("#node")
     browser.screenshot(SHOTS / "tree.png")
     number = int(browser.run("return new URLSearchParams(location.search).get('node')"))
     browser.click("#open-node")
@@ -66,25 +66,23 @@ def test_the_beam_tree_is_what_search_did(stage: Stage) -> None:
     kind, layer, head = browser.run(
         "const q = new URLSearchParams(location.search); return ['kind', 'layer', 'head'].map(one => q.get(one) ?? '0')"
     )
-    special = [place.is_special for place in pruned.columns(kind)]
+    special = [position.is_special for position in pruned.key_positions(kind)]
     weights = pruned.weights(kind, int(layer), int(head))[:, [not one for one in special]]
     assert float(browser.text("#readout").split(": ")[-1]) == pytest.approx(weights.max(), abs=1e-6)
 
 
-def test_a_head_off_is_the_librarys_ablation(stage: Stage) -> None:
+def test_an_ablated_head_is_the_librarys_ablation(stage: Stage) -> None:
     browser = stage.open(tab="whatif")
     for part in ("cross.0.1", "encoder_feed_forward.0"):
-        browser.click(
-            "#switches button[data-part='cross.0.1']"
-            if part == "cross.0.1"
-            else f"#switches button[data-part='{part}']"
-        )
+        browser.click(f"#ablations button[data-head-ref='{part}']")
         browser.until("document.querySelector('#change')")
-        told = browser.run(
+        displayed = browser.run(
             "const one = document.querySelector('#change'); return [Number(one.dataset.change), one.dataset.after]"
         )
         truth = ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, stage.model.decoding())
-        assert told[0] == pytest.approx(truth.change, abs=1e-4) and told[1] == truth.after.target_text
+        assert (
+            displayed[0] == pytest.approx(truth.log_prob_change, abs=1e-4) and displayed[1] == truth.after.target_text
+        )
         browser.screenshot(SHOTS / "what-if.png")
         browser.open(f"{stage.url}/?tab=whatif&text={SENTENCE}")
         browser.until(DONE)
@@ -94,8 +92,8 @@ def pronoun_of(text: str) -> str:
     return next((word for word in text.split() if word in PRONOUNS.values()), "")
 
 
-def test_clicks_alone_find_the_head_behind_a_pronoun(stage: Stage) -> None:
-    """Nobody says which head it is: the page tries all of them, and shows the one without which the pronoun changes."""
+def test_clicks_alone_find_the_head_that_translates_a_pronoun(stage: Stage) -> None:
+    """The page ablates every head in turn and shows the one without which the pronoun changes."""
     browser = stage.open()
     for noun in NOUNS:
         browser.type("#source", SENTENCE.replace("animal", noun))
@@ -104,72 +102,76 @@ def test_clicks_alone_find_the_head_behind_a_pronoun(stage: Stage) -> None:
         browser.click("#tab-whatif")
         browser.click("#try-all")
         browser.until("document.querySelector('#effects')")
-        parts = browser.data("#effects tr[data-part]", "part")
-        rows = list(zip(parts, browser.texts("#effects tr[data-part] td:last-child"), strict=True))
+        parts = browser.data("#effects tr[data-head-ref]", "headRef")
+        rows = list(zip(parts, browser.texts("#effects tr[data-head-ref] td:last-child"), strict=True))
         before = browser.text("#output")
         found = [
-            part for part, after in rows if after != "the same" and pronoun_of(after) not in ("", pronoun_of(before))
+            part for part, after in rows if after != "unchanged" and pronoun_of(after) not in ("", pronoun_of(before))
         ]
         if found:
             break
         browser.click("#tab-attention")
-    assert found, "no head is behind the pronoun of any noun"
+    assert found, "ablating a head never changes the pronoun"
     browser.click(f"button[data-show='{found[0]}']")
     browser.until("document.querySelector('#change')")
     assert pronoun_of(browser.text("#effect .before")) != pronoun_of(browser.text("#effect .after"))
     assert pronoun_of(before) in [
         one.strip()
-        for one in browser.run("return [...document.querySelectorAll('#effect .gone')].map(one => one.textContent)")
+        for one in browser.run("return [...document.querySelectorAll('#effect .removed')].map(one => one.textContent)")
     ]
     truth = stage.model.with_ablated([found[0]]).translate(SENTENCE.replace("animal", noun)).text
     assert browser.run("return document.querySelector('#change').dataset.after") == truth
     browser.screenshot(SHOTS / "pronoun.png")
 
 
-def test_an_edited_source_stands_beside_the_old_one(stage: Stage) -> None:
+def test_an_edited_source_is_compared_with_the_original(stage: Stage) -> None:
     browser = stage.open(tab="whatif")
     browser.type("#edit", SENTENCE.replace("animal", "cat"))
     browser.click("#edit-run")
     browser.until("document.querySelector('#edit-change')")
-    assert "cat" in browser.run("return [...document.querySelectorAll('#edited .new')].map(one => one.textContent)")
+    assert "cat" in browser.run("return [...document.querySelectorAll('#edited .added')].map(one => one.textContent)")
     truth = stage.model.translate(SENTENCE.replace("animal", "cat")).text
     assert browser.texts("#edited .after")[1].replace(" ", "") == truth.replace(" ", "")
 
 
 def test_the_map_has_the_models_own_sizes(stage: Stage) -> None:
     browser = stage.open(tab="map")
-    read, written, pieces = len(stage.trace.source), len(stage.trace.inputs), stage.model.config.model.vocab_size
-    told = browser.run(
+    read, written, tokens = len(stage.trace.source), len(stage.trace.inputs), stage.model.config.model.vocab_size
+    displayed = browser.run(
         "return [...document.querySelectorAll('g.edge')].map(one => one.querySelector('text')?.textContent)"
     )
-    edges = [*[f"{read} × 32"] * 2, f"{read} pieces", *[f"{written} × 32"] * 4, f"{written} pieces",
-             f"{written} × {pieces}", f"memory {read} × 32"]  # fmt: skip
-    assert sorted(told) == sorted(edges)
-    formulas = {"source": f"E: {pieces} × 32", "encoder": f"weights: 2 × {read} × {read}",
+    edges = [*[f"{read} × 32"] * 2, f"{read} tokens", *[f"{written} × 32"] * 4, f"{written} tokens",
+             f"{written} × {tokens}", f"encoder output {read} × 32"]  # fmt: skip
+    assert sorted(displayed) == sorted(edges)
+    formulas = {"source": f"E: {tokens} × 32", "encoder": f"weights: 2 × {read} × {read}",
                 "target": f"x: {written} × 32", "decoder": f"weights: 2 × {written} × {written}",
                 "cross": f"weights: 2 × {written} × {read}",
                 "encoder_feed_forward": "W₁: 32 × 48", "decoder_feed_forward": "W₂: 48 × 32",
-                "output": f"W_E: {pieces} × 32"}  # fmt: skip
-    assert sorted(browser.data("g.part", "part")) == sorted(formulas)
+                "output": f"W_E: {tokens} × 32"}  # fmt: skip
+    assert sorted(browser.data("g.block", "block")) == sorted(formulas)
     for part, formula in formulas.items():
-        browser.click(f"g.part[data-part='{part}']")
+        browser.click(f"g.block[data-block='{part}']")
         browser.until("document.querySelector('#formula')?.textContent.includes(arguments[0])", formula)
     browser.screenshot(SHOTS / "map.png")
 
 
 @pytest.mark.parametrize(("part", "kind"), [("encoder", "encoder"), ("decoder_feed_forward", "decoder")])
-def test_a_part_of_the_map_is_chosen_everywhere(stage: Stage, part: str, kind: str) -> None:
+def test_a_block_of_the_map_is_selected_in_all_panels(stage: Stage, part: str, kind: str) -> None:
     browser = stage.open(tab="map", kind="cross", layer="0", head="1")
-    browser.click(f"g.part[data-part='{part}']")
-    browser.until("document.querySelector(`g.part[aria-pressed=true]`).dataset.part === arguments[0]", part)
+    browser.click(f"g.block[data-block='{part}']")
+    browser.until("document.querySelector(`g.block[aria-pressed=true]`).dataset.block === arguments[0]", part)
     browser.click("#tab-attention")
-    browser.until("document.querySelector('.thumb[aria-current=true]')?.dataset.part === arguments[0]", f"{kind}.0.1")
+    browser.until(
+        "document.querySelector('.thumb[aria-current=true]')?.dataset.headRef === arguments[0]", f"{kind}.0.1"
+    )
     browser.click("#tab-whatif")
-    browser.until("document.querySelector('#switches tr.chosen button')?.dataset.part === arguments[0]", f"{part}.0")
+    browser.until(
+        "document.querySelector('#ablations tr.selected button')?.dataset.headRef === arguments[0]", f"{part}.0"
+    )
     browser.until(DONE)
 
 
-def test_what_is_cached_is_what_the_decoder_keeps(stage: Stage) -> None:
+def test_the_described_cache_has_the_size_of_the_decoders(stage: Stage) -> None:
     network, step = stage.model.network, 4
     with torch.inference_mode():
         memory = network.encode(text_input(stage.model, SENTENCE).src)
@@ -177,20 +179,22 @@ def test_what_is_cached_is_what_the_decoder_keeps(stage: Stage) -> None:
         tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
         past = network.step(tokens_RT, state).state.caches
     sizes = [sum(tensor.numel() for one in kept for tensor in one) for kept in (past, memory.keys_values)]
-    told = stage.open(tab="steps", step=str(step)).text("#cached")
-    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", told)] == sizes
-    assert f"of {step} written places" in told and f"the {len(stage.trace.source)} source places" in told
+    displayed = stage.open(tab="steps", step=str(step)).text("#cached")
+    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", displayed)] == sizes
+    assert (
+        f"of {step} decoder positions" in displayed and f"the {len(stage.trace.source)} source positions" in displayed
+    )
 
 
 def test_word_order_vanishes_without_positions(stage: Stage) -> None:
     browser = stage.open(tab="positions")
-    told = browser.run(
+    displayed = browser.run(
         "return [...document.querySelectorAll('#order [data-difference]')].map(one => Number(one.dataset.difference))"
     )
     given = text_input(stage.model, SENTENCE)
-    networks = (stage.model.network, without_positions(stage.model.network))
-    assert told == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
-    assert told[0] > 0.01 and told[1] < 1e-5
+    networks = (stage.model.network, ablate_positions(stage.model.network))
+    assert displayed == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
+    assert displayed[0] > 0.01 and displayed[1] < 1e-5
     browser.screenshot(SHOTS / "positions.png")
 
 
@@ -204,14 +208,14 @@ def test_positions_are_the_papers_sinusoids(stage: Stage) -> None:
     truth[:, 0::2], truth[:, 1::2] = np.sin(angles), np.cos(angles)
     np.testing.assert_allclose(table, truth, atol=1e-5)
     image = browser.run("return document.querySelector('svg.heat image').getAttribute('href')")
-    picture = Image.open(io.BytesIO(base64.b64decode(image.split(",")[1]))).convert("RGB")
-    assert picture.size == (width, len(table))
-    blue = [red < blue for red, _, blue in (picture.getpixel((3, place)) for place in range(len(table)))]  # type: ignore[misc]
+    image_pixels = Image.open(io.BytesIO(base64.b64decode(image.split(",")[1]))).convert("RGB")
+    assert image_pixels.size == (width, len(table))
+    blue = [red < blue for red, _, blue in (image_pixels.getpixel((3, position)) for position in range(len(table)))]  # type: ignore[misc]
     clear = np.abs(truth[:, 3]) > 0.1
     assert (np.array(blue) == (truth[:, 3] > 0))[clear].all()
-    browser.choose("#frequency", "7")
-    browser.until("document.querySelector('#one-frequency h3').textContent.includes('Dimension 7')")
-    for curve, values in ((0, truth[:, 7]), (1, alike(truth))):
+    browser.choose("#dimension", "7")
+    browser.until("document.querySelector('#one-dimension h3').textContent.includes('Dimension 7')")
+    for curve, values in ((0, truth[:, 7]), (1, mean_cosines(truth))):
         points = browser.run(
             "return document.querySelectorAll('svg.curve polyline')[arguments[0]].getAttribute('points')", curve
         )
@@ -219,8 +223,8 @@ def test_positions_are_the_papers_sinusoids(stage: Stage) -> None:
         assert np.corrcoef(heights, values)[0, 1] == pytest.approx(-1, abs=1e-6)  # up is a smaller y
 
 
-def alike(table: np.ndarray) -> np.ndarray:
-    """The mean cosine between places, by the distance between them."""
+def mean_cosines(table: np.ndarray) -> np.ndarray:
+    """The mean cosine between positions, by the distance between them."""
     normed = table / np.linalg.norm(table, axis=1, keepdims=True)
     cosines = normed @ normed.T
     return np.array([np.diagonal(cosines, offset).mean() for offset in range(len(table))])
@@ -234,14 +238,14 @@ def test_the_lens_and_attribution_are_the_librarys(stage: Stage) -> None:
     assert len(shown) == len(layers)
     for row, layer in zip(shown, reversed(layers), strict=True):
         assert [one[:6] for one in row] == [options[0].text.removeprefix("▁")[:6] for options in layer.candidates]
-    assert "by itself" in browser.text("#caution")
+    assert "not an explanation" in browser.text("#caution")
     assert (
         len(browser.run("return [...document.querySelectorAll('#attributed .token')].map(one => one.textContent)")) > 20
     )
     browser.screenshot(SHOTS / "lens.png")
 
 
-def test_two_models_and_two_sentences_side_by_side(stage: Stage) -> None:
+def test_two_models_and_two_sentences_are_compared(stage: Stage) -> None:
     browser = stage.open(tab="compare", kind="cross", layer="0", head="1", target=stage.trace.target_text)
     browser.click("#compare-run")
     browser.until("document.querySelector('#largest')")
@@ -251,6 +255,6 @@ def test_two_models_and_two_sentences_side_by_side(stage: Stage) -> None:
     assert largest == pytest.approx(np.abs(differences).max(), abs=1e-6) and largest > 0
     assert f"{forced[1].log_prob:.3f}".replace("-", "−") in browser.text("#compared")
     browser.screenshot(SHOTS / "compare.png")
-    browser.choose("#second", stage.model.folder.name)
+    browser.choose("#second-model", stage.model.folder.name)
     browser.click("#compare-run")
     browser.until("Number(document.querySelector('#largest')?.dataset.largest) === 0")

@@ -21,10 +21,10 @@ from starlette.testclient import TestClient
 from clearhead.serving.app import make_app
 from clearhead.serving.middleware import Limits
 from clearhead.serving.server import RESERVED_DESCRIPTORS, Server
-from tests.inspection.small import small
+from tests.inspection.small_models import small_model
 from tests.serving.browser import PATIENCE
 from tests.serving.conftest import running_here
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 T = TypeVar("T")
 LONG = 600  # seconds: a timeout that must not end a test
@@ -158,7 +158,7 @@ def test_pipelined_requests_are_answered(impatient: Running) -> None:
 
 
 def test_client_that_does_not_read_is_closed() -> None:
-    server = Server(make_app({"one": small("transformer")}), Limits(idle_seconds=1))
+    server = Server(make_app({"one": small_model("transformer")}), Limits(idle_seconds=1))
     with running_here(server) as url, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
@@ -250,7 +250,7 @@ def test_shortage_of_descriptors_is_reported_once(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clearhead.serving.server.ACCEPT_RETRY_SECONDS", 0.05)
-    server = Server(make_app({"one": small("transformer")}), Limits())
+    server = Server(make_app({"one": small_model("transformer")}), Limits())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running_here(server) as url, socket.socket() as connection:
         until(lambda: server.started)
@@ -267,7 +267,7 @@ def test_shortage_of_descriptors_is_reported_once(
 
 
 def test_answers_are_sent_without_delay() -> None:
-    server = Server(make_app({"one": small("transformer")}), Limits())
+    server = Server(make_app({"one": small_model("transformer")}), Limits())
     with running_here(server) as url, httpx2.Client() as client:
         assert client.get(f"{url}/livez").status_code == 200
         (connection,) = server.server_state.connections
@@ -280,7 +280,7 @@ def test_no_answer_contains_the_models_folder(name: str, tmp_path: Path, monkeyp
     """Also if it was given relative to the working directory, with a name that is part of other words."""
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path / "models", Path("e")):
-        client = TestClient(make_app({"one": replace(small(name), folder=folder)}))
+        client = TestClient(make_app({"one": replace(small_model(name), folder=folder)}))
         response = client.post("/v1/translate", json={"text": "A dog."})
         assert response.status_code == 400 and response.json()["error"]["code"] == "wrong_task"
         assert response.json()["error"]["message"].startswith("one was trained for the task")

@@ -1,7 +1,7 @@
-"""How long a reader of a large model waits: 6+6 layers, 8 heads, about 200 pieces on both sides.
+"""Response time of the page for a large model: 6+6 layers, 8 heads, about 200 tokens on both sides.
 
-From the event to the frame that shows what it changed, with the server asked for what the page has not yet. Clocks on a
-busy machine say more about the machine: what is held is the work, processor time of the page's thread and the server.
+Measured from the event to the drawn frame, including requests to the server. Elapsed time depends on the load of the
+machine, so the test checks processor time, of the page's thread and the server.
 """
 
 import time
@@ -18,16 +18,16 @@ from clearhead.engines.model_weights import ModelWeights
 from clearhead.model.registry import build_model
 from clearhead.serving.app import make_app
 from clearhead.tasks.registry import get_task
-from tests.inspection.small import TEXT, tokenizer
+from tests.inspection.small_models import TEXT, tokenizer
 from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
 MILLISECONDS = 100
 TIMED = """const done = arguments[arguments.length - 1], given = arguments[0];
-    const panel = document.getElementById('panel'), told = () => document.getElementById('readout')?.textContent;
-    const before = [panel.dataset.drawn, told()], began = performance.now();
+    const panel = document.getElementById('panel'), readout = () => document.getElementById('readout')?.textContent;
+    const before = [panel.dataset.drawn, readout()], began = performance.now();
     const check = () => {
-        if (panel.dataset.drawn !== before[0] || (%(hovers)s && told() !== before[1]))
+        if (panel.dataset.drawn !== before[0] || (%(hovers)s && readout() !== before[1]))
             requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
         else setTimeout(check, 1);
     };
@@ -38,18 +38,20 @@ HOVER = """const area = document.querySelector('svg.matrix .area'), box = area.g
 PICK = HOVER.replace("'pointermove'", "'click'").replace("PointerEvent", "MouseEvent")
 PRESS = "document.querySelector(given).click()"
 SORT = "const one = document.querySelector('#sort'); one.value = given; one.dispatchEvent(new Event('change'))"
-# what a reader does -> the tab, the script, and what it is done to, in turn
+# interaction -> tab, script, and its argument in each repetition
 ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
     "hover over a cell": ("attention", HOVER, [1, 2, 3, 4, 5]),
-    "choose a head": ("attention", PRESS, [f".thumb[data-part='cross.3.{head}']" for head in range(5)]),
-    "change the layer": ("attention", PRESS, [f".thumb[data-part='encoder.{layer}.2']" for layer in range(5)]),
-    "choose a cell": ("attention", PICK, [1, 2, 3, 4, 5]),
-    "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "place", "entropy"]),
+    "select a head": ("attention", PRESS, [f".thumb[data-head-ref='cross.3.{head}']" for head in range(5)]),
+    "select a head of another layer": ("attention", PRESS,
+                                       [f".thumb[data-head-ref='encoder.{layer}.2']" for layer in range(5)]),
+    "select a cell": ("attention", PICK, [1, 2, 3, 4, 5]),
+    "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "layer", "entropy"]),
     "hide special tokens": ("attention", PRESS, ["#hide"] * 5),
-    "go a step on": ("steps", PRESS, ["#forward"] * 5),
-    "choose a part of the map": ("map", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
-                                 [f"g.part[data-part='{part}']" for part in ("encoder", "decoder", "cross", "output")]),
-    "choose a node of the tree": ("tree", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+    "go to the next step": ("steps", PRESS, ["#forward"] * 5),
+    "select a block of the map": ("map", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+                                 [f"g.block[data-block='{block}']"
+                                  for block in ("encoder", "decoder", "cross", "output")]),
+    "select a node of the tree": ("tree", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
                                   [f"g.node[data-node='{node}']" for node in (1, 3, 5, 7, 9)]),
 }  # fmt: skip
 
@@ -65,36 +67,36 @@ def large() -> Model:
 
 
 @pytest.fixture(scope="module")
-def page(theatre: Stage) -> Iterator[tuple[Browser, str]]:
-    """A browser, and the address of 200 pieces in a large model."""
+def page(session_stage: Stage) -> Iterator[tuple[Browser, str]]:
+    """Return a browser, and the address of a trace of 200 tokens by a large model."""
     model = large()
-    pieces = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
-    text = model.tokenizer.decode(pieces[:200])
-    theatre.browser.size(1280, 800)
+    tokens = model.tokenizer.encode_batch([" ".join([TEXT] * 30)])[0]
+    text = model.tokenizer.decode(tokens[:200])
+    session_stage.browser.size(1280, 800)
     ticks = {"timeDomain": "threadTicks"}
-    theatre.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
+    session_stage.browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.enable", "params": ticks})
     with serving_here(make_app({"large": model})) as url:
-        yield theatre.browser, f"{url}/?text={text}&beam_size=2"
-        theatre.browser.open("about:blank")
-        theatre.browser.hosts()
+        yield session_stage.browser, f"{url}/?text={text}&beam_size=2"
+        session_stage.browser.open("about:blank")
+        session_stage.browser.hosts()
 
 
 def work(browser: Browser) -> float:
-    """Seconds that the page's thread and this process, in which the server is, have computed so far."""
+    """Return the processor seconds of the page's thread and of this process, which runs the server."""
     found = browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.getMetrics", "params": {}})["metrics"]
     [page] = [one["value"] for one in found if one["name"] == "TaskDuration"]
     return float(page) + time.process_time()
 
 
-@pytest.mark.slow  # a time in milliseconds hangs on the machine
+@pytest.mark.slow  # the time depends on the machine
 @pytest.mark.parametrize("name", ACTIONS)
-def test_nothing_takes_a_tenth_of_a_second(page: tuple[Browser, str], name: str) -> None:
+def test_interactions_take_less_than_a_tenth_of_a_second(page: tuple[Browser, str], name: str) -> None:
     browser, address = page
     tab, act, turns = ACTIONS[name]
     browser.open(f"{address}&tab={tab}")
     browser.until(DONE)
-    places = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
-    assert min(places) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
+    positions = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
+    assert min(positions) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
     script = TIMED % {"hovers": "true" if act == HOVER else "false", "act": act}
     works, clocks = [], []
     for given in turns:

@@ -13,7 +13,7 @@ from clearhead.cli.main import main
 from clearhead.data.readers.images import DIGIT_NAMES
 from clearhead.tasks.captioning.inference import generate_captions, load_captions
 from clearhead.tasks.image_classification.inference import scale_pixels
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64",

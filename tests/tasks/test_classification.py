@@ -19,7 +19,7 @@ from clearhead.cli.main import main
 from clearhead.errors import TaskError
 from clearhead.evaluation.labels import score_labels
 from clearhead.tasks.trainable.labels import label_loss
-from tests.whole import fitting
+from tests.trained_model import applicable_settings
 
 WORDS = {
     "good": ["great", "lovely", "fine", "superb"],
@@ -59,7 +59,7 @@ class Classifier:
 
 def train_classifier(folder: Path, *more: str, family: str = "encoder", steps: int = 60) -> Classifier:
     train, test = write(folder / "train.tsv", 400, 1), write(folder / "test.tsv", 59, 2)
-    sets = [word for setting in fitting("classify", SETTINGS, family) for word in ("--set", setting)]
+    sets = [word for setting in applicable_settings("classify", SETTINGS, family) for word in ("--set", setting)]
     arguments = ["train", str(train), "--task", "classify", "--out", str(folder / "m"), "--threads", "1", *sets, *more]
     arguments += ["--set", f"model.family={family}"]
     assert main([*arguments, "--steps", str(steps)]) == 0
@@ -91,7 +91,7 @@ def test_a_trained_classifier_is_scored_as_by_scikit_learn(
     assert report["macro_f1"]["score"] == pytest.approx(f1_score(truth, found, average="macro"))
     labels = report["confusion"]["labels"]
     assert labels == list(model.config.labels) == ["bad", "good", "mixed"]
-    assert report["confusion"]["rows_are_truth"] == confusion_matrix(truth, found, labels=labels).tolist()
+    assert report["confusion"]["rows_are_gold"] == confusion_matrix(truth, found, labels=labels).tolist()
     assert main(["evaluate", str(classifier.folder), str(classifier.test)]) == 0
     shown = capsys.readouterr().out
     assert f"accuracy {100 * report['accuracy']['score']:.2f} % examples:59|labels:3" in shown

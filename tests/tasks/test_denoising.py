@@ -31,7 +31,7 @@ from clearhead.tasks.denoising.inference import (
 from clearhead.tasks.denoising.training import DenoisingTask
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.records import SequenceDataset
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64",
@@ -214,7 +214,7 @@ def test_a_trained_denoiser_becomes_a_translator(
         "9",
     ]
     assert main(command) == 0
-    assert "fresh: none" in capsys.readouterr().err
+    assert "newly initialised: none" in capsys.readouterr().err
     model = clearhead.load(tmp_path / "m")
     assert model.config.task == "translate" and model.config.model.positions == "relative"
     assert "<x31>" in model.tokenizer.config.special_tokens

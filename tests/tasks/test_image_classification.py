@@ -17,7 +17,7 @@ from clearhead.data.readers.images import load_image_folder
 from clearhead.tasks.image_classification.inference import load_labelled_images, scale_pixels
 from clearhead.tasks.image_classification.training import ImageClassificationTask, images_per_batch, random_shift
 from clearhead.tasks.registry import get_task
-from tests.whole import Trained, fitting
+from tests.trained_model import Trained, applicable_settings
 
 SETTINGS = [
     "model.num_encoder_layers=1", "model.model_dim=32", "model.feed_forward_dim=64", "model.num_heads=2",
@@ -31,7 +31,7 @@ KNOWN = {"model": {"image_size": 8, "patch_size": 2, "num_labels": 10}, "labels"
 
 def train(folder: Path, out: Path, *more: str, family: str = "vit", steps: int = 120) -> int:
     """Train by the command line; return the exit code."""
-    settings = [*fitting("image", SETTINGS, family), f"model.family={family}"]
+    settings = [*applicable_settings("image", SETTINGS, family), f"model.family={family}"]
     sets = [word for setting in settings for word in ("--set", setting)]
     command = ["train", "--task", "image", str(folder), "--out", str(out), "--steps", str(steps), "--threads", "1"]
     return main([*command, *sets, *more])
@@ -157,7 +157,7 @@ def test_held_out_images_are_not_trained_on(digits: tuple[Path, Path]) -> None:
     records = get_task("image").load_records(
         TrainingFiles([digits[0]]), build(base=get_task("image").base), messages.append
     )
-    train_parts, valid_parts = ({record.parts[0] for record in part} for part in (records.train, records.valid))
+    train_parts, valid_parts = ({record.fields[0] for record in part} for part in (records.train, records.valid))
     assert not train_parts & valid_parts
     assert len(records.train) + len(records.valid) == 360 and 15 < len(records.valid) < 60
     assert records.corpus.fingerprint != load_labelled_images([digits[1]]).fingerprint

@@ -13,7 +13,7 @@ from clearhead.bundle import read_manifest
 from clearhead.cli.main import main
 from clearhead.config import build
 from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
-from clearhead.data.corpus.held_out import overlap
+from clearhead.data.corpus.held_out import find_overlap
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.errors import DataError
@@ -139,7 +139,7 @@ def test_the_same_inputs_are_found_in_a_corpus_on_disk(tmp_path: Path, monkeypat
     train = load_pairs_cached([path], PairFilters(60), folder=tmp_path / "kept").records
     assert isinstance(train, CachedPairs)
     valid = [Pair("source 41", "another target", 1), Pair("new", "target 3", 2), Pair("source 0", "x", 3)]
-    assert overlap(train, valid) == overlap([*train], valid) == [valid[0], valid[2]]
+    assert find_overlap(train, valid) == find_overlap([*train], valid) == [valid[0], valid[2]]
 
 
 def test_a_held_out_part_gives_no_warning() -> None:

@@ -112,7 +112,7 @@ def test_a_document_that_is_repeated_after_its_end_is_another_one() -> None:
     )  # divided at position 3: the last window continues at the start
     found = stream.windows(last, PAD)
     assert found.inputs_NT.tolist() == [[22, START, 10, 11]]
-    assert set(found.documents_NT[0].tolist()) == {0, 1} and not found.is_one_each
+    assert set(found.documents_NT[0].tolist()) == {0, 1} and not found.has_single_documents
 
 
 def test_a_window_is_named_by_the_line_of_its_document() -> None:

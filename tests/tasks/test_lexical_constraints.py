@@ -53,8 +53,8 @@ beginnings = st.sampled_from(["Der Hund", "die Hunde.", "„Hund", "Hündin", "H
 def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], word: str, token: int) -> None:
     """Compare with the text of the tokens; also of byte tokens, of which a letter may need two."""
     tokens = [*BPE.encode(start).ids, *more]
-    surfaces = b"".join(BPE.surface(each) for each in tokens)
-    after = surfaces + BPE.surface(token)
+    surfaces = b"".join(BPE.token_bytes(each) for each in tokens)
+    after = surfaces + BPE.token_bytes(token)
     try:
         before_text, text = surfaces.decode(), after.decode()
     except UnicodeDecodeError:
@@ -83,7 +83,7 @@ def test_every_segmentation_of_an_excluded_word_is_banned() -> None:
     constraints = resolve_constraints(DecodingConfig(exclude=("Hund",)), BPE)
     assert constraints is not None
     [word] = constraints.exclude
-    byte = {value: BPE.piece_id(f"<0x{value:02X}>") for value in b"Hund "}
+    byte = {value: BPE.token_id(f"<0x{value:02X}>") for value in b"Hund "}
     assert byte[ord("d")] in word.completing_tokens([byte[ord(" ")], byte[ord("H")], byte[ord("u")], byte[ord("n")]])  # type: ignore[list-item]
     whole = BPE.encode("Hund").ids
     assert whole[-1] in word.completing_tokens(whole[:-1])
@@ -98,7 +98,7 @@ def test_phrases_are_the_tokens_of_their_words() -> None:
     assert {*constraints.include.phrases} == expected, "a word inside another one is not a separate phrase"
     joining = constraints.include.joining
     assert BPE.encode("Hund").ids[0] not in joining
-    assert BPE.piece_id("e") in joining and BPE.piece_id(".") not in joining
+    assert BPE.token_id("e") in joining and BPE.token_id(".") not in joining
     assert resolve_constraints(DecodingConfig(), BPE) is None
 
 
@@ -126,7 +126,7 @@ def test_a_phrase_is_found_wherever_its_word_occurs(tokenizer: Tokenizer, word: 
 @settings(max_examples=200, deadline=None)
 def test_random_tokens_contain_a_phrase_if_their_text_does(ids: list[int], word: str) -> None:
     try:
-        text = b"".join(BPE.surface(each) for each in ids).decode()
+        text = b"".join(BPE.token_bytes(each) for each in ids).decode()
     except UnicodeDecodeError:
         return
     phrases = _included_phrases(DecodingConfig(include=(word,)), BPE)
@@ -135,7 +135,7 @@ def test_random_tokens_contain_a_phrase_if_their_text_does(ids: list[int], word:
 
 def test_a_full_stop_needs_no_space_before_it() -> None:
     phrases = _included_phrases(DecodingConfig(include=(".", "Hund")), BPE)
-    assert [b"".join(map(BPE.surface, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
+    assert [b"".join(map(BPE.token_bytes, ids)) for ids in phrases.phrases] == [b".", b" Hund"]
 
 
 def test_words_without_a_leading_space_need_one_between_them() -> None:

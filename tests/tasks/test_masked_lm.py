@@ -18,7 +18,7 @@ import clearhead
 from clearhead import config as configs
 from clearhead.bundle import load as load_bundle
 from clearhead.cli.main import main
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import ConfigError
 from clearhead.tasks.masked_lm.training import MaskedLMTask
 from clearhead.training.loop.callbacks import NullCallback
@@ -53,7 +53,9 @@ def test_it_learns_what_can_be_known(masked: Masked) -> None:
     scores = scores_of(masked.folder)
     # Verb and object follow from each other; names, adjectives and locations are guesses.
     assert scores["accuracy"]["score"] > 60 and 1 < scores["perplexity"] < 3
-    assert re.fullmatch(r"hidden:\d+\|share:0.15\|unit:pieces\|shown:mask\|seed:0", scores["accuracy"]["signature"])
+    assert re.fullmatch(
+        r"masked:\d+\|probability:0.15\|unit:tokens\|replacement:mask\|seed:0", scores["accuracy"]["signature"]
+    )
     model = clearhead.load(masked.folder)
     assert model.config.task == "mlm" and model.config.model.family == "encoder"
     for text, word in (
@@ -225,4 +227,4 @@ def test_fine_tuning_knows_words_that_were_never_labelled(masked: Masked, tmp_pa
     assert fine_tune(tmp_path, masked.folder) < math.log(2) <= fine_tune(tmp_path, None)
     model = clearhead.load(tmp_path / "from_True")
     assert model.classify("Look at the old dog there!").label == "eats"
-    assert model.tokenizer.config.special_tokens == (MASK,)
+    assert model.tokenizer.config.special_tokens == (MASK_TOKEN,)

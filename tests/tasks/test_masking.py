@@ -14,7 +14,7 @@ from clearhead.config import TokenizerConfig
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import DataError
 from clearhead.model.registry import build_model
 from clearhead.tasks.masked_lm.inference import encode_with_masks, split_documents
@@ -107,7 +107,7 @@ def test_whole_words_are_masked() -> None:
     for row in range(40):
         ids = task.train.ids[row].tolist()
         shown_S = task.train.mask(row, np.random.default_rng(row), task.vocabulary, only_masks=True).ids_S
-        words_S, is_mask_S = np.array(task.tokenizer.words(ids)), shown_S == task.vocabulary.mask_id
+        words_S, is_mask_S = np.array(task.tokenizer.word_indices(ids)), shown_S == task.vocabulary.mask_id
         for word in set(words_S[is_mask_S].tolist()):
             assert is_mask_S[words_S == word].all()
             long_words += int((words_S == word).sum()) > 1
@@ -130,7 +130,7 @@ def test_the_loss_is_cross_entropy_at_the_targets() -> None:
 
 
 def test_long_documents_are_split_without_loss() -> None:
-    tokenizer = Tokenizer.train(artificial_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(artificial_text(40), TokenizerConfig(vocab_size=330, special_tokens=(MASK_TOKEN,)))
     text = " ".join(artificial_text(9))
     ids = tokenizer.encode(text).ids
     rows = split_documents([Document(text, 5), Document("The dog.", 6)], tokenizer, MAX_TOKENS, SkipReport(), Path("t"))
@@ -141,7 +141,7 @@ def test_long_documents_are_split_without_loss() -> None:
 
 
 def test_text_without_known_tokens_is_reported() -> None:
-    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(["ab ab"], TokenizerConfig(kind="word", vocab_size=20, special_tokens=(MASK_TOKEN,)))
     skips = SkipReport()
     assert len(split_documents([Document("zz", 1), Document("ab", 2)], tokenizer, 9, skips, Path("t")).rows) == 1
     assert skips.counts == {"no known token": 1}
@@ -164,7 +164,9 @@ def test_text_without_known_tokens_is_reported() -> None:
 def test_tokens_around_masks_are_those_of_the_whole_text(kind: str, text: str) -> None:
     if kind == "pretokenized":
         text = text.replace("{!}", " {!}")
-    tokenizer = Tokenizer.train(artificial_text(60), TokenizerConfig(kind=kind, vocab_size=330, special_tokens=(MASK,)))
+    tokenizer = Tokenizer.train(
+        artificial_text(60), TokenizerConfig(kind=kind, vocab_size=330, special_tokens=(MASK_TOKEN,))
+    )
     parts = re.split(r"[{}]", text)  # the odd ones are masked
     whole, starts = "".join(parts), np.cumsum([0, *map(len, parts)])
     masks = [range(starts[i], starts[i + 1]) for i in range(1, len(parts), 2)]

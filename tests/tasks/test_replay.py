@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clearhead.tasks.trainable.replay import ReplayTask
-from tests.tasks.all_tasks import TRAINED, prepare_task
+from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
 
 SHARE = 0.3
 
@@ -23,7 +23,7 @@ def make(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_batches_have_the_share_and_every_example_is_replayed(task: str, tmp_path: Path) -> None:
     mixed, _ = tasks(tmp_path, task, batch_tokens=170)
     new = mixed.new
@@ -64,7 +64,7 @@ def test_a_plan_depends_on_the_epoch_alone(task: str, tmp_path: Path) -> None:
     assert [batch.tolist() for batch in mixed.plan(0)] != [batch.tolist() for batch in mixed.plan(1)]
 
 
-@pytest.mark.parametrize("task", TRAINED)
+@pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_the_loss_is_the_sum_of_both_and_of_its_parts(task: str, tmp_path: Path) -> None:
     mixed, model = tasks(tmp_path, task)
     batch = max(mixed.plan(1), key=len)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import clearhead
 from clearhead.cli.main import main
 from clearhead.data.readers.pairs import Pair, load_pairs
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 
 def test_outputs_of_search_have_the_score_of_search(trained: Trained) -> None:

@@ -10,7 +10,7 @@ import clearhead
 from clearhead.data.readers.pairs import Pair
 from clearhead.errors import DecodingError
 from clearhead.tasks.lexical_constraints import contains_word
-from tests.whole import Trained
+from tests.trained_model import Trained
 
 LINES = ["The dog sees the cat.", "", "A child laughs."]
 

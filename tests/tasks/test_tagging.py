@@ -23,7 +23,7 @@ from clearhead.data.tokenizer import Tokenizer
 from clearhead.tasks.tagging.inference import find_words, mark_spans
 from clearhead.tasks.tagging.overlapping_windows import WordWindow, best_windows, cover_words, tokenize_words
 from clearhead.tasks.tagging.training import IGNORED, tag_loss
-from tests.whole import fitting
+from tests.trained_model import applicable_settings
 
 FIRST = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Zoë"]
 LAST = ["Lee", "Moreau", "Nakamura", "Okafor", "Petrov"]
@@ -71,7 +71,7 @@ class Tagger:
 
 def train_tagger(folder: Path, *more: str, family: str = "encoder", steps: int = 60) -> Tagger:
     train, test = write(folder / "train.conll", 300, 1), write(folder / "test.conll", 29, 2)
-    settings = [*fitting("tag", SETTINGS, family), f"model.family={family}"]
+    settings = [*applicable_settings("tag", SETTINGS, family), f"model.family={family}"]
     sets = [word for setting in settings for word in ("--set", setting)]
     arguments = ["train", str(train), "--task", "tag", "--out", str(folder / "m"), "--threads", "1", *sets, *more]
     assert main([*arguments, "--steps", str(steps)]) == 0
@@ -98,7 +98,7 @@ def test_a_trained_tagger_finds_spans_and_is_scored_as_by_seqeval(
     report = json.loads(capsys.readouterr().out)
     records = load_tagged([tagger.test]).records
     model = clearhead.load(tagger.folder)
-    given = [[word.tag for word in found.words] for found in model.tag_many([one.parts[0] for one in records])]
+    given = [[word.tag for word in found.words] for found in model.tag_many([one.fields[0] for one in records])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wanted = f1_score([list(one.tags) for one in records], given)
@@ -251,7 +251,7 @@ def test_the_tokens_of_a_word_decode_to_it(tokenizer: Tokenizer) -> None:
     for number, word in enumerate(words):
         ids = sentence.ids[bounds[number] : bounds[number + 1]]
         assert bounds[number] <= sentence.firsts[number] < bounds[number + 1]
-        assert tokenizer.piece(sentence.ids[sentence.firsts[number]]) != "▁"  # a space alone does not identify the word
+        assert tokenizer.token(sentence.ids[sentence.firsts[number]]) != "▁"  # a space alone does not identify the word
         if tokenizer.unk_id not in ids:
             assert tokenizer.decode(ids).strip() == word
     known = [word for word in words if tokenizer.unk_id not in tokenize_words(tokenizer, [word]).ids]

@@ -72,7 +72,7 @@ def test_results_do_not_depend_on_the_batch_or_streaming(model: clearhead.Model,
         if "stop" in named:
             assert not any(stop in found.text for stop in named["stop"])
             assert (found.finish_reason == "stop") is any(
-                stop in model.tokenizer.decode([model.tokenizer.piece_id(token) or 0 for token in found.tokens])
+                stop in model.tokenizer.decode([model.tokenizer.token_id(token) or 0 for token in found.tokens])
                 for stop in named["stop"]
             )
     assert len({found.text for found in alone}) > 1

@@ -17,11 +17,10 @@ from clearhead.api.inspection import InspectionMethods
 from clearhead.api.translation import TranslationMethods
 from clearhead.config import DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.engine_choice import check_engine
+from clearhead.engines.engine import check_engine
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.errors import BundleError
 from clearhead.tasks.generated_text import Translation
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import EvaluationReport as AnyReport
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMe
     ) -> AnyReport:
         """Return scores on test files in the format of the training files; `log` receives notes on skipped records."""
         self.require_tag()
-        return get_task(self.config.task).evaluate(self, paths_of(paths), settings or self.config.decoding, log)
+        return self.task.evaluate(self, paths_of(paths), settings or self.config.decoding, log)
 
 
 def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:
@@ -106,11 +105,6 @@ def train(
     from clearhead.training.run import TrainRequest
     from clearhead.training.run import train as run_training
 
-    lengths = {"minutes": minutes, "epochs": epochs, "steps": steps}
-    length = {name: value for name, value in lengths.items() if value is not None}
-    settings = configs.merge(settings or {}, {"training": length} if length else {})
-    if replay_share is not None:
-        settings = configs.merge(settings, {"data": {"replay_share": replay_share}})
     request = TrainRequest(
         files=paths_of(files),
         out=Path(out),
@@ -123,6 +117,10 @@ def train(
         start=Path(start) if start else None,
         old_valid=paths_of(old_valid),
         replay=paths_of(replay),
+        replay_share=replay_share,
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
         resume=resume,
         device=device,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -9,10 +10,18 @@ from clearhead import config as configs
 from clearhead.bundle import Manifest
 from clearhead.config import Config, DecodingConfig
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.training import encodable
+from clearhead.data.tokenizer.tokenizer import require_encodable
 from clearhead.decoding.generator import Generator
-from clearhead.engines.engine import EncoderEngine, Engine, ImageEngine, ScoringEngine
-from clearhead.engines.engine_choice import EngineChoice, check_engine, check_native, choose_engine
+from clearhead.engines.engine import (
+    EncoderEngine,
+    Engine,
+    EngineChoice,
+    ImageEngine,
+    ScoringEngine,
+    check_engine,
+    check_native,
+    choose_engine,
+)
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEncoderEngine, NativeScoringEngine
 from clearhead.engines.native_generator import NativeGenerator
@@ -24,6 +33,7 @@ from clearhead.tasks.decoding_settings import check_decoding
 from clearhead.tasks.engines import open_engine
 from clearhead.tasks.lexical_constraints import resolve_constraints
 from clearhead.tasks.registry import get_task
+from clearhead.tasks.task import Task
 
 if TYPE_CHECKING:
     from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -46,9 +56,14 @@ class ModelBase:
     compute_type: str = "float32"
     _engines: dict[Any, Engine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @cached_property
+    def task(self) -> Task:
+        """The task of the model."""
+        return get_task(self.config.task)
+
     def require_task(self, verb: str, *, images: bool = False) -> None:
         """Raise TaskError if the model was not trained for this command or this kind of input."""
-        fitting = get_task(self.config.task).verb
+        fitting = self.task.verb
         if verb != fitting:
             raise TaskError(
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
@@ -58,7 +73,7 @@ class ModelBase:
 
     def _require_input(self, *, images: bool) -> None:
         """Raise TaskError for text given to an image model, or images given to a text model."""
-        verb = get_task(self.config.task).verb
+        verb = self.task.verb
         if images and not self.config.model.reads_images:
             raise TaskError(
                 f"{self.folder} reads text, not image files: expected lines on standard input, as in "
@@ -86,13 +101,13 @@ class ModelBase:
         if tag not in tags:
             known = f"was trained with the tags {', '.join(tags)}" if tags else "was trained without tags"
             raise TaskError(f"{self.folder} {known}, not {tag!r}; choose one of its tags, or leave the tag out")
-        return replace(self, tokenizer=self.tokenizer.tagged(tag))
+        return replace(self, tokenizer=self.tokenizer.with_tag(tag))
 
     def with_table(self, settings: Mapping[str, Any]) -> Self:
         """Return this model with other settings for reading tables, such as {"columns": "text=2,label=1"}."""
         if not settings:
             return self
-        if "columns" not in get_task(self.config.task).data_fields:
+        if "columns" not in self.task.data_fields:
             raise ConfigError(f"{self.folder} was trained for the task {self.config.task}, which reads no tables")
         return replace(self, config=configs.override(self.config, {"data": settings}))
 
@@ -103,7 +118,7 @@ class ModelBase:
         """
         overrides = {name: value for name, value in overrides.items() if value is not None}
         merged = configs.override_decoding(self.config, overrides)
-        verb = verb or get_task(self.config.task).verb
+        verb = verb or self.task.verb
         check_decoding(overrides, merged, verb, f"clearhead {verb}")
         return merged
 
@@ -168,7 +183,7 @@ class ModelBase:
         """The step function of the engine, for observed and forced searches."""
         if self._uses_native():
             return NativeGenerator(self._native())
-        from clearhead.engines.torch_generator import TorchGenerator
+        from clearhead.engines.torch_forward import TorchGenerator
 
         return TorchGenerator(self.network, self.config.model.pad_id)
 
@@ -229,7 +244,7 @@ class ModelBase:
         resolve_constraints(settings, self.tokenizer.target)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return get_task(self.config.task).codec.encode(self.tokenizer, texts)
+        return self.task.codec.encode(self.tokenizer, texts)
 
 
 def paths_of(paths: StrPath | Iterable[StrPath]) -> list[Path]:
@@ -241,7 +256,7 @@ def check_text(text: Any) -> str:
     """Return the text; raise DataError if it is not a str, TokenizerError if it has half a surrogate pair."""
     if not isinstance(text, str):
         raise DataError(f"expected a text (str), got {type(text).__name__}")
-    return encodable(text)
+    return require_encodable(text)
 
 
 def check_texts(texts: Any) -> list[str]:
@@ -251,5 +266,5 @@ def check_texts(texts: Any) -> list[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"expected a list of texts, item {number} is of type {type(text).__name__}")
-        encodable(text)
+        require_encodable(text)
     return list(texts)

@@ -1,8 +1,7 @@
 """Inspection of a model: traces, ablation and word alignments."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from clearhead.api.base import ModelBase, StrPath, check_text
 from clearhead.config import DecodingConfig
@@ -11,11 +10,23 @@ from clearhead.errors import InspectionError
 from clearhead.inspection.analyses import word_alignment
 from clearhead.inspection.analyses.word_attention import WordAttention, word_attention
 from clearhead.inspection.trace.head_ref import HeadRef
-from clearhead.tasks.registry import get_task
 
 if TYPE_CHECKING:
-    from clearhead.inspection.analyses.ablation import By
+    from clearhead.inspection.analyses.ablation import AblationMethod
     from clearhead.inspection.trace.trace_types import Trace
+
+
+class TraceOptions(TypedDict, total=False):
+    """Keyword arguments of `trace` and `trace_image`."""
+
+    tokens: Sequence[int] | None
+    """Token ids of a forced output, such as `trace.path(node)` of a node of the beam tree; no end token is added."""
+    hypothesis: int
+    """Index of the search hypothesis to trace; default: 0, the best."""
+    arithmetic: bool
+    """Whether to include queries, keys and values; default: False."""
+    settings: DecodingConfig | None
+    """Decoding settings; default: the model's."""
 
 
 class InspectionMethods(ModelBase):
@@ -23,7 +34,7 @@ class InspectionMethods(ModelBase):
 
     def inspection_settings(self, **overrides: Any) -> DecodingConfig:
         """Return the decoding settings of traces: language models search instead of sampling."""
-        if get_task(self.config.task).verb != "generate":
+        if self.task.verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
 
@@ -33,76 +44,63 @@ class InspectionMethods(ModelBase):
         return word_attention(self.trace(source, target))
 
     def trace(
-        self,
-        text: str,
-        target: str | None = None,
-        beam_size: int | None = None,
-        *,
-        tokens: Sequence[int] | None = None,
-        hypothesis: int = 0,
-        arithmetic: bool = False,
-        settings: DecodingConfig | None = None,
+        self, text: str, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
         """Return the activations, attention and search of one run over a text.
 
-        The output is `target` or `tokens` (ids, such as `trace.path(node)` of the beam tree) under teacher forcing, or
-        number `hypothesis` of the search. With `arithmetic` queries, keys and values are recorded too.
+        The output is `target` under teacher forcing, or found by search; see `TraceOptions` for further options.
         """
-        from clearhead.inspection.trace import run_trace
-
         check_text(text)
         self._require_input(images=False)
-        given, settings = (
-            run_trace.text_input(self, text),
-            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
-        )
-        return run_trace.trace(
-            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
-        )
+        return self._trace(text, target, beam_size, **options)
 
     def trace_image(
-        self,
-        path: StrPath,
-        target: str | None = None,
-        beam_size: int | None = None,
-        *,
-        tokens: Sequence[int] | None = None,
-        hypothesis: int = 0,
-        arithmetic: bool = False,
-        settings: DecodingConfig | None = None,
+        self, path: StrPath, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
         """Return the trace of a run over a PNG image; the positions of the source are its patches."""
-        from clearhead.inspection.trace import run_trace
-
         self._require_input(images=True)
-        given, settings = (
-            run_trace.image_input(self, Path(path)),
-            self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size),
-        )
-        return run_trace.trace(
-            self, given, target, settings, tokens=tokens, hypothesis=hypothesis, arithmetic=arithmetic
-        )
+        return self._trace(path, target, beam_size, **options)
 
-    def with_ablated(self, parts: Iterable[HeadRef | str], by: "By" = "zero", over: Sequence[str] = ()) -> Self:
+    def _trace(
+        self,
+        source: StrPath,
+        target: str | None,
+        beam_size: int | None,
+        *,
+        settings: DecodingConfig | None = None,
+        **options: Any,
+    ) -> "Trace":
+        from clearhead.inspection.trace.run_trace import run_trace
+        from clearhead.inspection.trace.trace_input import read_input
+
+        trace_input = read_input(self, source)
+        resolved = self._resolve_settings(settings, self.inspection_settings, beam_size=beam_size)
+        return run_trace(self, trace_input, target, resolved, **options)
+
+    def with_ablated(
+        self, head_refs: Iterable[HeadRef | str], method: "AblationMethod" = "zero", texts: Sequence[str] = ()
+    ) -> Self:
         """Return this model with ablated heads or sub-layers; all its methods work, and it shares the weights.
 
         A head is written `cross.1.0` (kind, layer, head, counted from 0), a whole sub-layer `cross.1` or
-        `decoder_feed_forward.0`. Its output is replaced by zero, or with by="mean" by its mean over the texts `over`.
+        `decoder_feed_forward.0`. Its output is replaced by zero, or with method="mean" by its mean over `texts`.
         """
-        from clearhead.inspection.analyses.ablation import ablate, heads_and_sublayers, mean_outputs
+        from clearhead.inspection.analyses.ablation import ablate, mean_outputs, parse_head_refs
 
-        if by not in ("zero", "mean") or (over and by == "zero"):
-            raise InspectionError(f'expected by="zero", or by="mean" with texts, got by={by!r} and {len(over)} texts')
-        chosen = heads_and_sublayers(self.network, parts)
-        means = mean_outputs(self, chosen, over, self.config.decoding) if by == "mean" else None
-        return self.with_network(ablate(self.network, chosen, means))
+        if method not in ("zero", "mean") or (texts and method == "zero"):
+            raise InspectionError(
+                f'expected method="zero", or method="mean" with texts, got method={method!r} and {len(texts)} texts'
+            )
+        parsed = parse_head_refs(self.network, head_refs)
+        means = mean_outputs(self, parsed, texts, self.config.decoding) if method == "mean" else None
+        return self.with_network(ablate(self.network, parsed, means))
 
     def align(
-        self, pairs: Sequence[Pair], head: HeadRef | None = None, path: StrPath = "pairs"
+        self, pairs: Sequence[Pair], head_ref: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
         """Yield the word alignment of each pair by the attention of a head; an error names the line in `path`."""
         self.require_task("translate")
-        return word_alignment.align(self, pairs, head or word_alignment.default_head(self), path)
+        return word_alignment.align(self, pairs, head_ref or word_alignment.default_head(self), path)
 
     def choose_head(self, gold: StrPath) -> word_alignment.ChosenHead:
         """Return the head with the lowest alignment error rate against the gold alignments of a JSONL file."""

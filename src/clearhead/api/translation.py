@@ -7,7 +7,7 @@ from clearhead.api.base import ModelBase, StrPath, check_text, check_texts, path
 from clearhead.config import DecodingConfig
 from clearhead.data.readers.pairs import Pair
 from clearhead.data.segmentation import gap_between
-from clearhead.data.shortlist import BEST, FREQUENT, Shortlist
+from clearhead.data.shortlist import CANDIDATES_PER_TOKEN, NUM_FREQUENT, Shortlist
 from clearhead.engines.engine import Engine
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.captioning.inference import generate_captions
@@ -184,7 +184,9 @@ class TranslationMethods(ModelBase):
         found = inference.alternatives(self, encoded, position, count, chosen, line) if encoded else []
         return to_translations(self, found, chosen)
 
-    def learn_shortlist(self, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+    def learn_shortlist(
+        self, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
+    ) -> Shortlist:
         """Return the target tokens that each source token may become, from pairs such as the training pairs."""
         self.require_task("translate")
         return learn_shortlist(self, pairs, best, frequent)

@@ -1,12 +1,9 @@
-"""What `manifest.json` holds: which weights these are, where they come from, and a checksum for each file.
+"""The files of a bundle, their checksums, and `manifest.json`.
 
-Size and SHA-256 of files: noted when they are written, compared when they are read.
-
-The names in a bundle's folder, and how to find a file while a save is going on.
-
-A save writes a whole new bundle into `.incoming-*`, renames that folder to `.commit` (this one step is the moment at
-which the new bundle replaces the old), then moves the files out one by one. Hence the rule for readers: a file that
-is in `.commit` is the file; else the one in the folder itself. That holds at every moment, also after a crash.
+A save writes the complete new bundle to `.incoming-*`, renames that folder to `.commit`, and then moves the files out
+one by one. The rename is the step in which the new bundle atomically replaces the old one. Readers therefore use the
+file in `.commit` if there is one, and otherwise the file in the folder itself; this is correct at every moment, also
+after a crash.
 """
 
 import hashlib
@@ -24,6 +21,23 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from clearhead.errors import BundleError
 
+FORMAT_VERSION = 2
+PRERELEASE_VERSION = 1  # other names of tensors and settings; written by pre-release versions only
+
+WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+CARD = "README.md"
+MANIFEST = "manifest.json"
+NO_TOKENIZER = "null"
+"""Content of `tokenizer.json` for a model without text."""
+CHECKSUMMED = (WEIGHTS, CONFIG, TOKENIZER)
+"""Files with a checksum in the manifest. The model card has none, so that users may edit it."""
+
+COMMIT = ".commit"
+INCOMING = ".incoming-"
+
 
 class FileRecord(BaseModel):
     """Size and SHA-256 of one file."""
@@ -34,15 +48,18 @@ class FileRecord(BaseModel):
     sha256: str
 
 
-def file_record(path: Path) -> FileRecord:
-    """What the file holds now."""
+def record_file(path: Path) -> FileRecord:
+    """Return size and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return FileRecord(size=file.tell(), sha256=digest)
 
 
 def check_content(file: BufferedReader, path: Path, expected: FileRecord, remedy: str) -> None:
-    """Raise BundleError if the file, called `path`, is not as recorded; leave it at its beginning."""
+    """Raise BundleError if an open file differs from its record; seek to its beginning otherwise.
+
+    `path` is the name of the file in messages, and `remedy` their advice.
+    """
     try:
         _check_size(file, path, expected, remedy)
         _check_digest(hashlib.file_digest(file, "sha256").hexdigest(), path, expected, remedy)
@@ -52,7 +69,7 @@ def check_content(file: BufferedReader, path: Path, expected: FileRecord, remedy
 
 
 def read_checked(file: BufferedReader, path: Path, expected: FileRecord, remedy: str) -> NDArray[np.uint8]:
-    """Return the content of the file, called `path`; raise BundleError if it is not as recorded."""
+    """Return the content of an open file; raise BundleError if it differs from its record."""
     try:
         _check_size(file, path, expected, remedy)
         content = bytearray(expected.size)
@@ -69,30 +86,16 @@ def _check_size(file: BufferedReader, path: Path, expected: FileRecord, remedy: 
         raise BundleError(f"{path} is damaged: expected {expected.size:,} bytes, found {size:,}; {remedy}")
 
 
-def _check_digest(found: str, path: Path, expected: FileRecord, remedy: str) -> None:
-    if found != expected.sha256:
+def _check_digest(digest: str, path: Path, expected: FileRecord, remedy: str) -> None:
+    if digest != expected.sha256:
         raise BundleError(
             f"{path} was changed after it was saved: expected SHA-256 {expected.sha256[:16]}…, "
-            f"found {found[:16]}…; {remedy}"
+            f"found {digest[:16]}…; {remedy}"
         )
 
 
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
-TOKENIZER = "tokenizer.json"
-CARD = "README.md"
-MANIFEST = "manifest.json"
-NO_TOKENIZER = "null"
-"""What stands in `tokenizer.json` of a model that knows no text."""
-CHECKED = (WEIGHTS, CONFIG, TOKENIZER)
-"""What the manifest vouches for. The card is for people, who may edit it."""
-
-COMMIT = ".commit"
-INCOMING = ".incoming-"
-
-
 def open_file(folder: Path, name: str) -> BufferedReader:
-    """Open the current file of that name; `FileNotFoundError` when there is none."""
+    """Open the current file of that name; raise FileNotFoundError if there is none."""
     for path in (folder / COMMIT / name, folder / name):
         try:
             return path.open("rb")
@@ -104,18 +107,12 @@ def open_file(folder: Path, name: str) -> BufferedReader:
 
 
 def exists(folder: Path) -> bool:
-    """Whether the folder holds a finished save; says nothing about damage."""
+    """Return whether the folder contains a completely saved bundle, without checking for damage."""
     try:
         open_file(folder, MANIFEST).close()
     except (FileNotFoundError, BundleError):
         return False
     return True
-
-
-FORMAT_VERSION = 2
-PRERELEASE_VERSION = 1  # other names of tensors and settings; never released
-
-WeightsKind = Literal["best", "averaged", "ema", "last", "imported"]
 
 
 class Manifest(BaseModel):
@@ -125,37 +122,36 @@ class Manifest(BaseModel):
 
     format_version: int
     weights_kind: WeightsKind
-    """Which weights of the run these are: the best on validation, an average of checkpoints, an exponential moving mean
-    of all updates, the last, or those of another toolkit."""
+    """Kind of the weights: best on validation, average of checkpoints, moving average, last, or imported."""
     created: str
-    """When it was saved, in UTC, as ISO 8601."""
+    """Time of saving, in UTC, as ISO 8601."""
     versions: dict[str, str]
-    """Of clearhead, torch and Python."""
+    """Versions of clearhead, torch and Python."""
     data: dict[str, JsonValue]
-    """The fingerprint of the training data."""
+    """Facts about the training data, such as its fingerprint."""
     training: dict[str, JsonValue]
-    """The training summary: steps, minutes, parameters, machine, scores with their signatures."""
+    """Training summary: steps, minutes, parameters, machine, scores with their signatures."""
     tied: dict[str, str] = {}
-    """Names of tensors that are stored once, each with the name it is stored under."""
+    """Names of tied tensors, each with the name under which the tensor is stored."""
     files: dict[str, FileRecord]
 
     @property
     def fingerprint(self) -> str:
-        """A name for exactly this model: equal when weights, config and tokenizer are, and only then."""
-        return hashlib.sha256("".join(self.files[name].sha256 for name in CHECKED).encode()).hexdigest()
+        """Hash of the model, equal if and only if weights, config and tokenizer are equal."""
+        return hashlib.sha256("".join(self.files[name].sha256 for name in CHECKSUMMED).encode()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """The content of `manifest.json`."""
+        """Return the content of `manifest.json`."""
         return json_bytes(self.model_dump(mode="json"))
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON as it is written in a bundle: indented UTF-8, no NaN, a newline at the end."""
+    """Return JSON in the form used in a bundle: indented UTF-8 without NaN, with a newline at the end."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def as_json(value: object) -> JsonValue:
-    """A summary value as JSON can hold it; a score that is not a number (a perplexity that overflowed) becomes null."""
+def to_json_value(value: object) -> JsonValue:
+    """Convert a summary value to JSON; infinity and NaN, such as a perplexity that overflowed, become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int | bool):
@@ -163,14 +159,14 @@ def as_json(value: object) -> JsonValue:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [as_json(item) for item in value]
-    raise TypeError(f"{value!r} of type {type(value).__name__} cannot stand in a manifest")
+        return [to_json_value(item) for item in value]
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be stored in a manifest")
 
 
 def parse_manifest(content: bytes, folder: Path) -> Manifest:
-    """Read `manifest.json`; an error says whether the file is damaged or comes from another version of clearhead."""
+    """Return the manifest; raise BundleError if it is damaged or was written by another version of clearhead."""
     path = folder / MANIFEST
     try:
         raw = json.loads(content)
@@ -188,16 +184,16 @@ def parse_manifest(content: bytes, folder: Path) -> Manifest:
         )
     if version > FORMAT_VERSION:
         raise BundleError(
-            f"{folder} was written by a newer clearhead (format {version}; this one reads up to {FORMAT_VERSION}): "
-            "upgrade clearhead"
+            f"{folder} was written by a newer version of clearhead (format {version}; this version reads format "
+            f"{FORMAT_VERSION}); upgrade clearhead"
         )
     try:
         manifest = Manifest.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BundleError(f"{path} is damaged: {where}: {first['msg']}; copy the folder again") from error
-    for name in CHECKED:
+        field = ".".join(str(part) for part in first["loc"])
+        raise BundleError(f"{path} is damaged: {field}: {first['msg']}; copy the folder again") from error
+    for name in CHECKSUMMED:
         if name not in manifest.files:
             raise BundleError(f"{path} is damaged: it has no checksum for {name}; copy the folder again")
     return manifest

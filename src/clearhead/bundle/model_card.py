@@ -1,15 +1,15 @@
-"""The model card, made only from what the manifest and the config say: nothing in it is guessed."""
+"""The model card, README.md of a bundle, generated from the manifest and the config only."""
 
 from collections.abc import Mapping
 
 from clearhead.bundle.manifest import WEIGHTS, Manifest
 
 _KINDS = {
-    "best": "the ones that scored best on the validation data",
-    "averaged": "an average over several points of the training",
-    "ema": "an exponential moving average over all updates of the training",
-    "last": "the ones at the end of the training",
-    "imported": "those of a checkpoint that another toolkit made",
+    "best": "those with the best score on the validation data",
+    "averaged": "an average of several checkpoints",
+    "ema": "an exponential moving average over all updates",
+    "last": "those at the end of the training",
+    "imported": "those of a checkpoint of another toolkit",
 }
 _COMMANDS = {
     "translate": "clearhead translate DIR < input.txt",
@@ -18,21 +18,21 @@ _COMMANDS = {
     "tag": "clearhead tag DIR < input.txt",
     "mlm": 'clearhead fill DIR "The [MASK] sat."',
     "lm": 'clearhead generate DIR "Once"',
-    "image": "clearhead classify DIR picture.png",
-    "caption": "clearhead translate DIR picture.png",
+    "image": "clearhead classify DIR image.png",
+    "caption": "clearhead translate DIR image.png",
     "embed": "clearhead embed DIR < input.txt",
 }
-ENTRIES_SHOWN = 40  # entries of one fact, such as the counts of labels
+MAX_ENTRIES = 40  # entries shown of one fact, such as the counts of labels
 _LICENCES = ("licence", "license")
 
 
 def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
-    """The text of `README.md`."""
+    """Return the text of `README.md`."""
     size = manifest.files[WEIGHTS].size / 1e6
     training = dict(manifest.training)
     scores, warning = training.pop("scores", None), training.pop("warning", None)
     old = training.pop("old_validation", None)
-    parts = [
+    sections = [
         "# A clearhead model",
         f"Saved by clearhead {manifest.versions.get('clearhead', 'unknown')} at {manifest.created}. "
         f"The weights ({size:.1f} MB) are {_KINDS[manifest.weights_kind]}.",
@@ -51,14 +51,15 @@ def make_card(manifest: Manifest, config: Mapping[str, object]) -> str:
         _fact_list(manifest.data) or "No fingerprint was recorded.",
     ]
     if not any(name in manifest.data for name in _LICENCES):
-        parts.append(
-            "The licence of the training data is not recorded. Look it up before you share this model: it may bind "
-            "what is trained on the data too."
+        sections.append(
+            "The licence of the training data is not recorded. Check it before you share this model: it may also apply "
+            "to models trained on the data."
         )
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _command(config: Mapping[str, object]) -> str:
+    """Return the command that runs the model."""
     command = _COMMANDS.get(str(config.get("task", "translate")), "clearhead --help")
     data = config.get("data")
     tags = data.get("source_tags") if isinstance(data, Mapping) else None
@@ -66,49 +67,50 @@ def _command(config: Mapping[str, object]) -> str:
 
 
 def _score_list(scores: Mapping[str, object]) -> str:
+    """Return one line per score, with its signature."""
     lines = []
     for name, score in scores.items():
         if isinstance(score, Mapping) and "signature" not in score:
-            facts = [f"{inner} {_plain(value)}" for inner, value in score.items() if value not in (None, "")]
+            facts = [f"{key} {_format(value)}" for key, value in score.items() if value not in (None, "")]
             lines.append(f"- {name}: {', '.join(facts)}")
         elif isinstance(score, Mapping):
-            lines.append(f"- {name}: {_plain(score.get('score'))} ({_code(score.get('signature'))})")
+            lines.append(f"- {name}: {_format(score.get('score'))} ({_code(score.get('signature'))})")
         elif score is not None:
-            lines.append(f"- {name}: {_plain(score)}")
+            lines.append(f"- {name}: {_format(score)}")
     return "\n".join(lines)
 
 
 def _forgetting(old: Mapping[str, object]) -> str:
     """Return the scores on the validation set of the model that training started from."""
     return (
-        f"On the validation set of the model it was fine-tuned from ({_plain(old.get('records'))} records): "
-        f"{old.get('score')} {_plain(old.get('before'))} before, {_plain(old.get('after'))} after."
+        f"On the validation set of the model that it was fine-tuned from ({_format(old.get('records'))} records): "
+        f"{old.get('score')} {_format(old.get('before'))} before, {_format(old.get('after'))} after."
     )
 
 
 def _fact_list(facts: object) -> str:
-    """One line for each plain fact, and for each plain fact one level down; the rest is in the JSON files."""
+    """Return one line per scalar, also of nested mappings one level down; deeper values are only in the JSON files."""
     if not isinstance(facts, Mapping):
         return ""
     lines = []
     for name, fact in facts.items():
         if isinstance(fact, Mapping):
-            inner = [f"- {name}.{key}: {_plain(value)}" for key, value in fact.items() if _is_plain(value)]
-            lines += inner[:ENTRIES_SHOWN]
-            if len(inner) > ENTRIES_SHOWN:
-                lines.append(f"- {name}: {len(inner) - ENTRIES_SHOWN:,} more in `manifest.json`")
-        elif isinstance(fact, list | tuple) and fact and all(_is_plain(item) for item in fact):
-            lines.append(f"- {name}: {', '.join(_plain(item) for item in fact)}")
-        elif _is_plain(fact):
-            lines.append(f"- {name}: {_plain(fact)}")
+            nested = [f"- {name}.{key}: {_format(value)}" for key, value in fact.items() if _is_scalar(value)]
+            lines += nested[:MAX_ENTRIES]
+            if len(nested) > MAX_ENTRIES:
+                lines.append(f"- {name}: {len(nested) - MAX_ENTRIES:,} more in `manifest.json`")
+        elif isinstance(fact, list | tuple) and fact and all(_is_scalar(item) for item in fact):
+            lines.append(f"- {name}: {', '.join(_format(item) for item in fact)}")
+        elif _is_scalar(fact):
+            lines.append(f"- {name}: {_format(fact)}")
     return "\n".join(lines)
 
 
-def _is_plain(value: object) -> bool:
+def _is_scalar(value: object) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _plain(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -119,6 +121,6 @@ def _plain(value: object) -> str:
 
 
 def _code(value: object) -> str:
-    """Text as it came, whatever Markdown it may contain."""
+    """Return a text as Markdown code, so that Markdown in it has no effect."""
     text = " ".join(str(value).split()).replace("`", "'")
     return f"`{text}`" if text else "(empty)"

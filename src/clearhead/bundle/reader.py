@@ -1,12 +1,9 @@
-"""Loading a bundle, every checksum checked, also while another process saves into the same folder.
+"""Loading of a bundle with all checksums verified, also while another process saves to the same folder.
 
-Never writes: a folder may be read-only, and may hold a save that a crash interrupted.
-
-Tensors of a safetensors file that was read into memory: NumPy views of its bytes, without a copy.
-
-The file is read once, so that the bytes whose checksum was verified are the bytes that are used; mapping it into memory
-would end the process with SIGBUS if it is truncated while in use. Layout: the size of the header (8 bytes, little
-endian), the header (JSON: name -> dtype, shape, offsets), the data.
+Loading never writes: the folder may be read-only, or contain a save that a crash interrupted. The tensors are NumPy
+views of the content of the safetensors file. The file is read once, so that the bytes with the verified checksum are
+the bytes that are used; memory-mapping it would end the process with SIGBUS if the file is truncated while in use.
+Layout of the file: size of the header (8 bytes, little endian), header (JSON: name -> dtype, shape, offsets), data.
 """
 
 import json
@@ -21,7 +18,7 @@ from numpy.typing import NDArray
 
 from clearhead.bundle.manifest import (
     CARD,
-    CHECKED,
+    CHECKSUMMED,
     CONFIG,
     MANIFEST,
     TOKENIZER,
@@ -42,6 +39,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+_ATTEMPTS = 50
+_PAUSE_SECONDS = 0.02
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -104,23 +103,19 @@ def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(size) is int and 0 <= size < 2**63 for size in value)
 
 
-_ATTEMPTS = 50
-_PAUSE = 0.02  # seconds
-
-
 @dataclass(frozen=True)
 class Bundle:
     """A loaded model folder: arrays and JSON, before a model is built from them."""
 
     weights: dict[str, NDArray[Any]]
-    """By name; tied names hold the same array. All are views of one buffer with the content of the file."""
+    """Arrays by name; tied names have the same array. All are views of one buffer with the content of the file."""
     config: dict[str, object]
     tokenizer: str
-    """The JSON text of the tokenizer."""
+    """JSON text of the tokenizer."""
     manifest: Manifest
 
     def tensors(self) -> "dict[str, Tensor]":
-        """Return the weights as torch tensors that share their memory; tied names hold the same tensor."""
+        """Return the weights as torch tensors that share their memory; tied names have the same tensor."""
         import torch
 
         by_array = {id(array): torch.from_numpy(array) for array in self.weights.values()}
@@ -128,23 +123,23 @@ class Bundle:
 
 
 def load(folder: Path) -> Bundle:
-    """Load a model folder and check every file against the manifest."""
+    """Load a model folder and verify all files; raise BundleError if it is missing or damaged."""
     for _ in range(_ATTEMPTS):
         content = _read_manifest_bytes(folder)
         try:
             return _load_once(folder, parse_manifest(content, folder))
         except BundleError:
-            # The manifest changes in the same step as the files: if it is still the same, this is real damage.
+            # A save replaces manifest and files in one step: if the manifest is unchanged, the folder is damaged.
             if _read_manifest_bytes(folder) == content:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
     raise BundleError(
-        f"{folder} changed {_ATTEMPTS} times while it was being read; is more than one training writing it?"
+        f"{folder} changed {_ATTEMPTS} times while it was being read; check whether several trainings write to it"
     )
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read only the manifest: quick, checks no other file."""
+    """Return the manifest only, without verifying the other files."""
     return parse_manifest(_read_manifest_bytes(folder), folder)
 
 
@@ -165,12 +160,12 @@ def _load_once(folder: Path, manifest: Manifest) -> Bundle:
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{folder}: {CONFIG} or {TOKENIZER} is not valid JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise BundleError(f"{folder / CONFIG} must hold a JSON object, found {type(settings).__name__}")
+        raise BundleError(f"{folder / CONFIG} must contain a JSON object, found {type(settings).__name__}")
     return Bundle(weights, settings, text, manifest)
 
 
 def _read(folder: Path, name: str, expected: FileRecord) -> NDArray[np.uint8]:
-    """Return the content of a file, which must be what the manifest says."""
+    """Return the content of a file; raise BundleError if it differs from the manifest."""
     try:
         with open_file(folder, name) as file:
             return read_checked(file, folder / name, expected, "copy the folder again")
@@ -183,24 +178,27 @@ def _read_manifest_bytes(folder: Path) -> bytes:
         with open_file(folder, MANIFEST) as file:
             return file.read()
     except FileNotFoundError:
-        raise BundleError(_why_not_a_bundle(folder)) from None
+        raise BundleError(_explain_missing_manifest(folder)) from None
     except OSError as error:
         raise BundleError(f"cannot read {folder / MANIFEST}: {error.strerror or error}") from error
 
 
-def _why_not_a_bundle(folder: Path) -> str:
-    """The most helpful sentence about a folder without a manifest."""
+def _explain_missing_manifest(folder: Path) -> str:
+    """Return the error message for a folder without a manifest."""
     if not folder.exists():
-        return f"there is no folder {folder}; expected a model folder, as `clearhead train ... --out {folder}` makes"
+        return (
+            f"there is no folder {folder}; expected a model folder, as created by `clearhead train ... --out {folder}`"
+        )
     if not folder.is_dir():
-        return f"{folder} is a file; expected a model folder, as `clearhead train ... --out DIR` makes"
+        return f"{folder} is a file; expected a model folder, as created by `clearhead train ... --out DIR`"
     if (folder / "training").is_dir() or (folder / "metrics.jsonl").is_file():
         return (
-            f"{folder} holds a training that has not saved a model yet; let it run on, or add --resume to its command"
+            f"{folder} contains a training that has not saved a model yet; wait, or resume it by adding --resume "
+            "to its command"
         )
     inside = sorted(child for child in folder.iterdir() if child.is_dir() and exists(child))
     if inside:
         return f"{folder} is not a model folder itself; did you mean {inside[0]}?"
     if any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin", "*.pt")):
         return f"{folder} has no {MANIFEST}; it may be a checkpoint of another toolkit"
-    return f"{folder} is not a model folder: expected {', '.join(CHECKED)}, {MANIFEST} and {CARD}"
+    return f"{folder} is not a model folder: expected {', '.join(CHECKSUMMED)}, {MANIFEST} and {CARD}"

@@ -1,4 +1,4 @@
-"""Saving a bundle: written aside, synced, and put in place in one step."""
+"""Saving of a bundle: written to a temporary folder, synced, and moved in place by one rename."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead.bundle.manifest import (
     CARD,
-    CHECKED,
+    CHECKSUMMED,
     COMMIT,
     CONFIG,
     FORMAT_VERSION,
@@ -29,17 +29,17 @@ from clearhead.bundle.manifest import (
     WEIGHTS,
     Manifest,
     WeightsKind,
-    as_json,
     exists,
-    file_record,
     json_bytes,
+    record_file,
+    to_json_value,
 )
 from clearhead.bundle.model_card import make_card
 from clearhead.errors import BundleError
 from clearhead.files import sync, write_new
 
-# Folders that this process is writing into now; others under its number stem from an earlier process, as happens in
-# containers, or could not be removed.
+# Temporary folders that this process is writing to. Others with its process id were left by an earlier process with the
+# same id, which is common in containers, or could not be removed.
 _ACTIVE: set[Path] = set()
 _COMMIT_ATTEMPTS = 10
 
@@ -55,12 +55,12 @@ def save(
     training: Mapping[str, object],
     card: str | None = None,
 ) -> Manifest:
-    """Save a model, replacing the one in `folder`: at any moment the old one or the new one is there, whole.
+    """Save a model, atomically replacing the one in `folder`.
 
-    Names that share one tensor are stored once and share it again after loading. A `card` replaces the model card
-    that is otherwise made from the rest. Other files in the folder are left alone.
+    Tied tensors are stored once and are tied again after loading. `card` replaces the generated model card. Other files
+    in the folder are not changed.
     """
-    tensors, tied = _distinct(weights)
+    tensors, tied = _deduplicate_tensors(weights)
     summary = {"data": _json_object(data), "training": _json_object(training)}
     texts = {CONFIG: json_bytes(dict(config)), TOKENIZER: tokenizer.encode()}
 
@@ -68,7 +68,7 @@ def save(
         for name, content in texts.items():
             write_new(incoming / name, content)
         save_file(tensors, incoming / WEIGHTS)
-        # safetensors 0.8 makes files that only their owner can read, whatever the umask says
+        # safetensors 0.8 creates files that only the owner can read, ignoring the umask
         (incoming / WEIGHTS).chmod((incoming / CONFIG).stat().st_mode & 0o777)
         sync(incoming / WEIGHTS)
         manifest = _describe(incoming, weights_kind, tied, summary)
@@ -80,27 +80,27 @@ def save(
 
 
 def _replace(folder: Path, write: Callable[[Path], Manifest]) -> Manifest:
-    """Let `write` fill a folder aside, then put it in place. Whatever fails, no temporary folder stays behind."""
+    """Write a bundle to a temporary folder and move it in place; remove the temporary folder on failure."""
     try:
         with _incoming_folder(folder) as incoming:
             manifest = write(incoming)
             _commit(folder, incoming)
     except (OSError, SafetensorError) as error:
-        rest = "the model saved before is untouched" if exists(folder) else "nothing was saved"
-        raise BundleError(f"cannot save the model in {folder}: {_reason(error)}; {rest}") from error
+        state = "the previously saved model is unchanged" if exists(folder) else "nothing was saved"
+        raise BundleError(f"cannot save the model in {folder}: {_reason(error)}; {state}") from error
     try:
         _publish(folder)
     except OSError as error:
         raise BundleError(
-            f"the new model in {folder} is whole and loads, but could not be moved out of {COMMIT}: {_reason(error)}; "
-            "mend that and save again"
+            f"the new model in {folder} is complete and can be loaded, but could not be moved out of {COMMIT}: "
+            f"{_reason(error)}; solve this problem and save again"
         ) from error
     return manifest
 
 
 @contextmanager
 def _incoming_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, made after clearing up what a crashed save may have left; gone if the block fails."""
+    """Yield a new temporary folder, which is removed if the block fails; clean up after crashed saves first."""
     is_new = not folder.exists()
     incoming = folder / f"{INCOMING}{os.getpid()}-{secrets.token_hex(4)}"
     _ACTIVE.add(incoming)
@@ -110,14 +110,14 @@ def _incoming_folder(folder: Path) -> Iterator[Path]:
             _publish(folder)
         for leftover in folder.glob(f"{INCOMING}*"):
             if _is_abandoned(leftover):
-                with suppress(FileNotFoundError):  # put in place by another who saves, between the look and the deed
+                with suppress(FileNotFoundError):  # another process has just committed it
                     shutil.rmtree(leftover)
         incoming.mkdir()
         yield incoming
     except BaseException:
         shutil.rmtree(incoming, ignore_errors=True)
         if is_new:
-            with suppress(OSError):  # not empty: something else moved in meanwhile
+            with suppress(OSError):  # not empty: another process has written to it
                 folder.rmdir()
         raise
     finally:
@@ -125,7 +125,7 @@ def _incoming_folder(folder: Path) -> Iterator[Path]:
 
 
 def _commit(folder: Path, incoming: Path) -> None:
-    """The one step that replaces the old bundle by the new. Another process that saves here too is let through."""
+    """Replace the old bundle by the new one with one rename, after finishing the commit of another process."""
     sync(incoming)
     for attempt in range(_COMMIT_ATTEMPTS):
         try:
@@ -138,9 +138,9 @@ def _commit(folder: Path, incoming: Path) -> None:
 
 
 def _publish(folder: Path) -> None:
-    """Move the committed files to their names; doing it twice, or from where a crash left off, does no harm."""
+    """Move the committed files to their final names. Idempotent, and can continue after a crash."""
     commit = folder / COMMIT
-    sync(folder)  # or a power cut might keep a move below and lose the commit before it
+    sync(folder)  # without this, a power failure could keep a move below and lose the commit before it
     with suppress(FileNotFoundError):  # another process may have moved a file, or all of them, first
         for file in sorted(commit.iterdir(), key=lambda file: file.name == MANIFEST):
             with suppress(FileNotFoundError):
@@ -149,13 +149,13 @@ def _publish(folder: Path) -> None:
     try:
         commit.rmdir()
     except OSError as error:
-        # Gone: another process finished. Not empty: another process has committed its own save by now.
+        # ENOENT: another process has finished. ENOTEMPTY: another process has committed its own save.
         if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
             raise
 
 
 def _is_abandoned(incoming: Path) -> bool:
-    """Whether nobody writes into this `.incoming-*` folder any more."""
+    """Return whether no process writes to this `.incoming-*` folder any more."""
     match = re.fullmatch(rf"{re.escape(INCOMING)}(\d+)-[0-9a-f]+", incoming.name)
     if match is None:
         return False
@@ -163,19 +163,20 @@ def _is_abandoned(incoming: Path) -> bool:
     if process == os.getpid():
         return incoming not in _ACTIVE
     if os.name != "posix":
-        return False  # no harmless way to ask
+        return False  # no harmless way to check
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        return False  # alive, and someone else's
+        return False  # the process is alive and belongs to another user
     return False
 
 
 def _describe(
     incoming: Path, weights_kind: WeightsKind, tied: dict[str, str], summary: dict[str, dict[str, object]]
 ) -> Manifest:
+    """Return the manifest of the files in the temporary folder."""
     return Manifest.model_validate(
         {
             "format_version": FORMAT_VERSION,
@@ -188,13 +189,13 @@ def _describe(
             },
             **summary,
             "tied": tied,
-            "files": {name: file_record(incoming / name) for name in CHECKED},
+            "files": {name: record_file(incoming / name) for name in CHECKSUMMED},
         }
     )
 
 
-def _distinct(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Each tensor once, as safetensors demands; names of the same tensor point to the first of them."""
+def _deduplicate_tensors(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return each tensor once, as safetensors requires, and the first name of each tensor with several names."""
     tensors: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     first_names: dict[object, str] = {}
@@ -209,21 +210,21 @@ def _distinct(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[st
         stored = tensor.cpu().contiguous()
         storage = stored.untyped_storage()
         if storage.data_ptr() in storages or storage.nbytes() != stored.nbytes:
-            stored = stored.clone()  # a part of a larger tensor: kept for itself
+            stored = stored.clone()  # a view of a larger storage
         tensors[name] = stored
         storages.add(stored.untyped_storage().data_ptr())
     return tensors, tied
 
 
 def _json_object(mapping: Mapping[str, object]) -> dict[str, object]:
-    return {key: as_json(value) for key, value in mapping.items()}
+    return {key: to_json_value(value) for key, value in mapping.items()}
 
 
 def _clearhead_version() -> str:
     try:
         return metadata.version("clearhead")
     except metadata.PackageNotFoundError:
-        return "unknown"  # run from a source folder that is not installed
+        return "unknown"  # a source folder that is not installed
 
 
 def _reason(error: Exception) -> str:

@@ -67,16 +67,16 @@ def align(
     model = model.with_table(table_settings([], columns))
     if gold is not None:
         found = model.choose_head(gold)
-        chosen = found.head
+        chosen = found.head_ref
         typer.echo(
-            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.sentences:,} pairs of {gold}", err=True
+            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.num_pairs:,} pairs of {gold}", err=True
         )
     elif layer is not None:
         chosen = HeadRef("cross", layer, head)
     else:
         chosen = default_head(model)
         typer.echo(f"{chosen} (default head; --gold FILE.jsonl chooses the best one)", err=True)
-    table = TableOptions.of(model.config.data)
+    table = TableOptions.from_config(model.config.data)
     answer_pairs(
         files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda alignment: alignment.pharaoh, as_json
     )

@@ -81,9 +81,9 @@ def cached(
 
     Example: clearhead data cached --days 30 --remove
     """
-    from clearhead.data.corpus.corpus_cache import find_cached
+    from clearhead.data.corpus.corpus_cache import list_cached_corpora
 
-    found = [corpus for corpus in find_cached() if corpus.days >= days]
+    found = [corpus for corpus in list_cached_corpora() if corpus.days_unused >= days]
     for corpus in found:
         if remove:
             corpus.remove()
@@ -91,7 +91,8 @@ def cached(
             size = f"{corpus.num_bytes / 2**20:,.0f} MiB"
             made_from = ", ".join(corpus.files) or "unknown files"
             typer.echo(
-                f"{corpus.folder}  {corpus.records:,} records, {size}, {corpus.days:.0f} days unused: {made_from}"
+                f"{corpus.folder}  {corpus.records:,} records, {size}, {corpus.days_unused:.0f} days unused: "
+                f"{made_from}"
             )
     if as_json:
         typer.echo(json.dumps([corpus.to_json() for corpus in found], ensure_ascii=False))
@@ -128,11 +129,11 @@ def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[
     """Write sentence pairs with a progress bar, through a temporary file."""
     from clearhead import grammar as builtin
     from clearhead.cli.progress_display import progress_bar
-    from clearhead.files import replacing
+    from clearhead.files import replace_file
 
     examples = builtin.generate(pairs, seed, split, distance)
     try:
-        with replacing(out) as aside, aside.open("w", encoding="utf-8") as file, progress_bar() as bar:
+        with replace_file(out) as aside, aside.open("w", encoding="utf-8") as file, progress_bar() as bar:
             for example in bar.track(examples, total=pairs, description="sentences"):
                 if out.suffix == ".tsv":
                     file.write(f"{example.source}\t{example.target}\n")

@@ -18,7 +18,7 @@ from clearhead.cli.options import Json
 from clearhead.engines.threads import num_threads
 from clearhead.errors import ClearheadError, ConfigError, MissingPackageError
 from clearhead.extras import DISTRIBUTIONS, EXTRAS, install_command
-from clearhead.files import user_cache
+from clearhead.files import user_cache_folder
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -239,7 +239,7 @@ def examine() -> Report:
         engine=engine,
         torch=None if torch is None else Torch(torch, num_threads()),
         extras=_extras(),
-        cache=_cache(user_cache()),
+        cache=_cache(user_cache_folder()),
         terminal=Terminal(sys.stdout.encoding or "unknown", sys.stdout.isatty()),
         problems=problems,
     )
@@ -248,7 +248,7 @@ def examine() -> Report:
 def _examine_engine() -> tuple[Core, EngineInfo, list[ClearheadError]]:
     """Return the core, the default engine, and why they cannot run models."""
     from clearhead.config import ModelConfig
-    from clearhead.engines.engine_choice import choose_engine
+    from clearhead.engines.engine import choose_engine
     from clearhead.runtime.availability import instruction_set, why_unavailable
 
     problems: list[ClearheadError] = []

@@ -75,7 +75,7 @@ def evaluate(
     for each in (model, other):
         if each.config.task != "translate":
             raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
-    corpus = load_pairs(files, table=TableOptions.of(model.config.data))
+    corpus = load_pairs(files, table=TableOptions.from_config(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)
     output, text = _compare(model, other, corpus.records, overrides)

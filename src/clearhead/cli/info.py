@@ -18,7 +18,7 @@ def info(folder: Folder, as_json: Json = False) -> None:
     """
     from clearhead import bundle
     from clearhead import config as configs
-    from clearhead.engines.engine_choice import choose_engine
+    from clearhead.engines.engine import choose_engine
 
     found = bundle.load(folder)
     choice = choose_engine(configs.parse(found.config).model)

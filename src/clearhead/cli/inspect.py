@@ -17,7 +17,7 @@ from rich.text import Text
 from clearhead.cli.options import Beam, ComputeType, EngineName, Folder, Json, Tag, Threads, use_threads
 from clearhead.errors import InspectionError
 from clearhead.inspection.analyses.head_statistics import head_statistics
-from clearhead.inspection.render.heatmap import HeatMap, colour
+from clearhead.inspection.render.heatmap import HeatMap, weight_color
 from clearhead.inspection.trace.trace_types import Trace
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def inspect(
         _write(html, render_html(trace, str(folder)).encode())
     for path, form in ((svg, "svg"), (png, "png")):
         if path is not None:
-            from clearhead.inspection.render.heatmap import draw
+            from clearhead.inspection.render.heatmap import draw_heat_maps
 
             title = f"{trace.source_text} → {trace.target_text}"
-            _write(path, draw(maps, title, form))  # type: ignore[arg-type]
+            _write(path, draw_heat_maps(maps, title, form))  # type: ignore[arg-type]
     if as_json:
         _print_json(trace, effect, kind, layer, head)
     elif html is None and svg is None and png is None:
@@ -130,7 +130,7 @@ def _print_json(
     record = trace.to_json(
         None if kind is None else [kind], None if layer is None else [layer], None if head is None else [head]
     )
-    record["heads"] = [{**asdict(one), "part": str(one.part)} for one in head_statistics(trace)]
+    record["heads"] = [{**asdict(one), "head_ref": str(one.head_ref)} for one in head_statistics(trace)]
     record["ablation"] = None if effect is None else effect.to_json()
     print(json.dumps(record, ensure_ascii=False))
 
@@ -138,12 +138,12 @@ def _print_json(
 def _describe_effect(effect: "AblationEffect") -> str:
     return (
         f"output without ablation: {effect.before.target_text}\n"
-        f"ablation changes its log-probability by {effect.change:+.3f}"
+        f"ablation changes its log-probability by {effect.log_prob_change:+.3f}"
     )
 
 
 def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None") -> None:
-    from clearhead.inspection.render.heatmap import clearest
+    from clearhead.inspection.render.heatmap import most_focused
 
     console = Console(highlight=False, markup=False)
     print(trace.source_text)
@@ -153,8 +153,9 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None"
         print(_describe_effect(effect))
     if len(maps) > 1:
         console.print(statistics_table(trace, maps))
-    one = clearest(trace, maps)
-    print(f"\n{one.part}: layer {one.part.layer}, head {one.part.head} of {one.part.name}, counted from 0\n")
+    one = most_focused(trace, maps)
+    head_ref = one.head_ref
+    print(f"\n{head_ref}: layer {head_ref.layer}, head {head_ref.head} of {head_ref.name}, counted from 0\n")
     for line in draw(one, console):
         console.print(line, soft_wrap=True)
     print()
@@ -195,14 +196,14 @@ def legend(console: Console) -> Text:
 
 def statistics_table(trace: Trace, maps: Sequence[HeatMap]) -> Table:
     """Return a table of the statistics of each head."""
-    shown = {one.part for one in maps}
+    shown = {one.head_ref for one in maps}
     table = Table(box=None, pad_edge=False)
     for name in ("head", "entropy", "distance", "diagonality", "on specials"):
         table.add_column(name, justify="left" if name == "head" else "right")
     for one in head_statistics(trace):
-        if one.part in shown:
-            numbers = (one.entropy, one.distance, one.diagonality, one.special)
-            table.add_row(str(one.part), *("" if number is None else f"{number:.2f}" for number in numbers))
+        if one.head_ref in shown:
+            numbers = (one.entropy, one.distance, one.diagonality, one.special_share)
+            table.add_row(str(one.head_ref), *("" if number is None else f"{number:.2f}" for number in numbers))
     return table
 
 
@@ -219,7 +220,7 @@ def _cell(weight: float, is_allowed: bool, has_colour: bool) -> Text:
     if not is_allowed:
         return Text(f"{MASKED:<{CELL}}", style="dim")
     if has_colour:
-        red, green, blue = colour(weight)
+        red, green, blue = weight_color(weight)
         return Text(" " * CELL, style=Style(bgcolor=f"rgb({red},{green},{blue})"))
     return Text(SHADES[min(len(SHADES) - 1, int(weight * len(SHADES)))] * CELL)
 

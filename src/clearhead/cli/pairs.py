@@ -34,7 +34,7 @@ def answer_pairs(
     A skipped pair gives an empty line, with JSON an object with the reason.
     """
     skips = SkipReport()
-    checked = list(read_checked_pairs(files, table=table, note=skips.note))
+    checked = list(read_checked_pairs(files, table=table, add_note=skips.add_note))
     for pair, fault, path in checked:
         if fault:
             skips.add(fault, path, pair.line)

@@ -69,5 +69,5 @@ def score(
     def to_text(output: "ScoredOutput") -> str:
         return f"{output.log_prob / len(output.token_log_probs) if per_token else output.log_prob:.4f}"
 
-    table = TableOptions.of(model.config.data)
+    table = TableOptions.from_config(model.config.data)
     answer_pairs(files, table, lambda pairs: model.score(pairs, decoding, files[0]), to_text, as_json)

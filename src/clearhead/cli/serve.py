@@ -74,10 +74,10 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
     """Serve until a signal ends it and return the exit code."""
     from clearhead.serving.app import make_app
     from clearhead.serving.server import Server, listen
-    from clearhead.serving.trace_store import named
+    from clearhead.serving.trace_store import named_models
 
     with listen(host, port) as listener:  # before loading: a port in use is reported at once
-        models = named(load_all())
+        models = named_models(load_all())
         for model in models.values():
             model.require_tag()
             model.require_engine()

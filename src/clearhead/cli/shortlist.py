@@ -36,7 +36,7 @@ def shortlist(
     model = load(folder, tag)
     model.require_task("translate")
     model = model.with_table(table_settings([], columns))
-    corpus = load_pairs(files, table=TableOptions.of(model.config.data))
+    corpus = load_pairs(files, table=TableOptions.from_config(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)
     learned = model.learn_shortlist(corpus.records, best, frequent)

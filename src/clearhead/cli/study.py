@@ -51,8 +51,8 @@ def study(
         _list(size, as_json)
         return
     use_threads(threads)
-    chosen = registry.find(name, size)
-    plan = runner.plan_of(chosen, size, minutes, seeds)
+    chosen = registry.get_study(name, size)
+    plan = runner.make_plan(chosen, size, minutes, seeds)
     with _ProgressDisplay() as display:
         results = runner.run(chosen, out or Path("studies") / name, plan, display, threads)
     if as_json:
@@ -67,24 +67,24 @@ def _list(size: str, as_json: bool) -> None:
     listed = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
     if as_json:
         record = [
-            {"name": one.about.name, "claim_id": one.about.claim_id, "claim": one.about.claim, "minutes": one.minutes,
-             "seeds": one.seeds, "rule": [each.says for each in one.about.rule.requirements]} for one in listed
+            {"name": one.info.name, "claim_id": one.info.claim_id, "claim": one.info.claim, "minutes": one.minutes,
+             "seeds": one.seeds, "rule": [each.statement for each in one.info.rule.requirements]} for one in listed
         ]  # fmt: skip
         print(json.dumps(record, ensure_ascii=False))
         return
     for one in listed:
-        print(f"{one.about.name:<12} {one.about.claim_id:<4} {one.minutes:>4.0f} min  {one.about.claim}")
+        print(f"{one.info.name:<12} {one.info.claim_id:<4} {one.minutes:>4.0f} min  {one.info.claim}")
     print(f"all {len(listed)}: at most {sum(one.minutes for one in listed):,.0f} minutes on 2 cores", file=sys.stderr)
 
 
 def _show(results: "Results") -> None:
     from rich.console import Console
 
-    from clearhead.study.harness.results import fitting, rows, verdict_lines
+    from clearhead.study.harness.results import fit_width, table_rows, verdict_lines
 
     console = Console(highlight=False, markup=False)
-    console.print(_grid(fitting(rows(results), console.width)))
-    for more in results.study.about.tables(results.findings):
+    console.print(_grid(fit_width(table_rows(results), console.width)))
+    for more in results.study.info.tables(results.findings):
         console.print(f"\n{more.title}")
         console.print(_grid(more.rows))
     print("\n" + "\n".join(verdict_lines(results)))
@@ -128,7 +128,7 @@ class _ProgressDisplay:
         """Print how many cells were measured before."""
         self._bar.console.print(f"{done} of {total} cells were measured before", markup=False)
 
-    def cell(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
+    def cell_started(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
         """Show the cell that is measured now."""
         from clearhead.cli.progress_display import clock
 
@@ -137,7 +137,7 @@ class _ProgressDisplay:
             print(f"{self._cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
         self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
 
-    def part(self, done: float, seconds_left: float) -> None:
+    def progress(self, done: float, seconds_left: float) -> None:
         """Move the bar."""
         from clearhead.cli.progress_display import clock
 

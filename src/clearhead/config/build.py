@@ -1,11 +1,8 @@
-"""Building of a checked config from presets, recipes and assignments; an invalid setting gives a one-line error.
-
-Named settings, overridden by those that the user gives.
-"""
+"""The presets, and building of a validated config from presets, recipes and `--set` assignments."""
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -17,7 +14,7 @@ from clearhead.config.training import TrainingConfig
 from clearhead.errors import ConfigError
 
 
-def _shape(
+def _model_shape(
     layers: int, model_dim: int, feed_forward_dim: int, num_heads: int, dropout: float, norm: str
 ) -> dict[str, Any]:
     """Return the model section of a preset."""
@@ -79,33 +76,33 @@ _VIT = {
     "patch_size": 16,
 }
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "tiny": {"model": _shape(4, 128, 256, 4, 0.3, "pre"), "training": _SMALL_TRAINING},
-    "small": {"model": _shape(3, 256, 1024, 4, 0.1, "pre"), "training": {**_SMALL_TRAINING, "learning_rate": 0.001}},
-    "paper-base": {**_PAPER, "model": _shape(6, 512, 2048, 8, 0.1, "post")},
+    "tiny": {"model": _model_shape(4, 128, 256, 4, 0.3, "pre"), "training": _SMALL_TRAINING},
+    "small": {
+        "model": _model_shape(3, 256, 1024, 4, 0.1, "pre"),
+        "training": {**_SMALL_TRAINING, "learning_rate": 0.001},
+    },
+    "paper-base": {**_PAPER, "model": _model_shape(6, 512, 2048, 8, 0.1, "post")},
     "paper-big": {
         **_PAPER,
-        "model": _shape(6, 1024, 4096, 16, 0.3, "post"),
+        "model": _model_shape(6, 1024, 4096, 16, 0.3, "post"),
         "training": {**_PAPER["training"], "average_checkpoints": 20},
     },
-    "bert-base": {**_BERT_DATA, "model": {**_shape(12, 768, 3072, 12, 0.1, "post"), **_BERT}},
-    "bert-large": {**_BERT_DATA, "model": {**_shape(24, 1024, 4096, 16, 0.1, "post"), **_BERT}},
+    "bert-base": {**_BERT_DATA, "model": {**_model_shape(12, 768, 3072, 12, 0.1, "post"), **_BERT}},
+    "bert-large": {**_BERT_DATA, "model": {**_model_shape(24, 1024, 4096, 16, 0.1, "post"), **_BERT}},
     "gpt2": {
         "tokenizer": {"vocab_size": 50257},
         "data": {"max_tokens": 1024},
-        "model": {**_shape(12, 768, 3072, 12, 0.1, "pre"), **_GPT2},
+        "model": {**_model_shape(12, 768, 3072, 12, 0.1, "pre"), **_GPT2},
     },
-    "vit-tiny": {"model": {**_shape(12, 192, 768, 3, 0.1, "pre"), **_VIT}},
-    "t5-small": {"tokenizer": {"vocab_size": 32128}, "model": {**_shape(6, 512, 2048, 8, 0.1, "pre"), **_T5}},
+    "vit-tiny": {"model": {**_model_shape(12, 192, 768, 3, 0.1, "pre"), **_VIT}},
+    "t5-small": {"tokenizer": {"vocab_size": 32128}, "model": {**_model_shape(6, 512, 2048, 8, 0.1, "pre"), **_T5}},
 }
 
 
-TaskName = Literal["translate", "classify", "tag", "mlm", "lm", "denoise", "image", "caption", "embed"]
-
-
 class Config(Section):
-    """All settings of a run; `config.json` of a bundle."""
+    """All settings of a run, stored as `config.json` in a bundle."""
 
-    task: TaskName = Field("translate", description="task of the model")
+    task: str = Field("translate", description="task of the model; clearhead.tasks.registry has all")
     labels: tuple[str, ...] = Field((), description="names of the classes or tags; taken from the data")
     preset: str = Field("", description="preset that the settings are based on")
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -123,7 +120,7 @@ def build(*layers: Mapping[str, Any], preset: str = "", base: Mapping[str, Any] 
     for layer in ((PRESETS[preset] if preset else {}), *layers):
         merged = merge(merged, layer)
     head = (base or {}).get("model", {}).get("head")
-    if head:  # the task determines the head: it overrides the preset's, and another one from the user is an error
+    if head:  # set by the task: overrides the preset; a different value from the user is an error
         for layer in layers:
             if layer.get("model", {}).get("head", head) != head:
                 raise ConfigError(f"model.head={layer['model']['head']} does not fit the task, whose head is {head}.")
@@ -136,20 +133,20 @@ def parse(settings: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(_explain(error)) from None
+        raise ConfigError(_format_validation_error(error)) from None
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings `below`, overridden by those of `above`."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the nested settings `base`, overridden by `overrides`."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        current = merged.get(key)
+        merged[key] = merge(current, value) if isinstance(current, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
-    """Return `["model.dropout=0.3"]` as nested settings; values stay strings, which the fields convert."""
+    """Return assignments such as `model.dropout=0.3` as nested settings; validation converts the string values."""
     settings: dict[str, Any] = {}
     for text in assignments:
         path, equals, value = text.partition("=")
@@ -173,13 +170,14 @@ def override_decoding(config: Config, settings: Mapping[str, Any]) -> DecodingCo
     try:
         return DecodingConfig.model_validate(merge(config.decoding.model_dump(), settings))
     except ValidationError as error:
-        raise ConfigError(_explain(error, ("decoding",))) from None
+        raise ConfigError(_format_validation_error(error, ("decoding",))) from None
 
 
 def _suggest(wrong: str, known: Mapping[str, Any]) -> str:
+    """Return the known name closest to a wrong one, or all of them, as a sentence."""
     close = difflib.get_close_matches(wrong.replace("_", ""), [*known], n=1, cutoff=0.5)
     close = close or difflib.get_close_matches(wrong, [*known], n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}."
+    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}."
 
 
 def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:
@@ -190,18 +188,18 @@ def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:
     return section.model_fields
 
 
-def _explain(error: ValidationError, section: tuple[str, ...] = ()) -> str:
-    """Return the first error of a validation, of all settings or of a section, as one sentence."""
-    fault = error.errors(include_url=False)[0]
-    path = (*section, *fault["loc"])
+def _format_validation_error(error: ValidationError, section: tuple[str, ...] = ()) -> str:
+    """Return the first error of a validation as one sentence; `section` is the path of the validated section."""
+    first = error.errors(include_url=False)[0]
+    path = (*section, *first["loc"])
     name = ".".join(map(str, path))
-    if fault["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden":
         parent = ".".join(map(str, path[:-1]))
         suggestion = _suggest(str(path[-1]), _fields_at(path[:-1]))
         if parent and suggestion.startswith("did"):
             suggestion = suggestion.replace("did you mean ", f"did you mean {parent}.")
         return f"unknown key {name}; {suggestion}"
-    if fault["type"] == "value_error":
-        message = str(fault["ctx"]["error"])
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
         return message if message.startswith("model.") else f"{name}: {message}"
-    return f"{name}={fault['input']}: {fault['msg'][0].lower()}{fault['msg'][1:]}."
+    return f"{name}={first['input']}: {first['msg'][0].lower()}{first['msg'][1:]}."

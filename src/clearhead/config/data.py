@@ -1,7 +1,4 @@
-"""Settings of the training data.
-
-Settings of the tokenizer, and the names of special tokens.
-"""
+"""Settings of the training data and of the tokenizer."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +8,14 @@ from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from clearhead.config.base import Section
 
-TAG_FORM = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
-LANGUAGE_FORM = re.compile(r"(?:[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)?")  # empty: unknown
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+"""The first four entries of every vocabulary: ids 0 to 3."""
+SPECIAL_TOKEN_PATTERN = re.compile(r"<[^\s<>▁]+>")
+BYTE_TOKEN_PATTERN = re.compile(r"<0x[0-9A-F]{2}>")
+TAG_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
+LANGUAGE_PATTERN = re.compile(r"(?:[a-z]{2,3}(?:-[A-Za-z0-9]{2,8})*)?")  # empty: unknown language
 RESERVED_TAGS = ("pad", "unk", "s", "mask")  # names of special tokens
-COLUMNS_FORM = "expected columns by number or header name, such as text=2,label=3 or text=review,label=stars"
+COLUMNS_ADVICE = "expected columns by number or header name, such as text=2,label=3 or text=review,label=stars"
 
 
 class DataConfig(Section):
@@ -88,10 +89,10 @@ class DataConfig(Section):
     @field_validator("columns")
     @classmethod
     def _check_columns(cls, value: str) -> str:
-        found = parse_columns(value)
-        if len(set(found.values())) < len(found):
-            raise ValueError(f"{COLUMNS_FORM}, each another one, got {value!r}")
-        return ",".join(f"{name}={column}" for name, column in found.items())
+        columns = parse_columns(value)
+        if len(set(columns.values())) < len(columns):
+            raise ValueError(f"{COLUMNS_ADVICE}; select different columns, got {value!r}")
+        return ",".join(f"{name}={column}" for name, column in columns.items())
 
     @property
     def column_map(self) -> dict[str, str]:
@@ -102,7 +103,7 @@ class DataConfig(Section):
     def _check_header(self) -> Self:
         names = [column for column in self.column_map.values() if not column.isdecimal()]
         if names and self.header == "no":
-            raise ValueError(f"columns by name need a header, and header is no; give {names[0]!r} by its number")
+            raise ValueError(f"columns by name require a header, but header=no; select {names[0]!r} by its number")
         return self
 
     @field_validator("source_tags", "validation_tags", mode="before")
@@ -110,7 +111,7 @@ class DataConfig(Section):
     def _split_tags(cls, value: Any) -> Any:
         return [tag.strip() for tag in value.split(",") if tag.strip()] if isinstance(value, str) else value
 
-    def language_facts(self) -> dict[str, Any]:
+    def language_settings(self) -> dict[str, Any]:
         """Return languages and split mode for the manifest; nothing if the task has neither."""
         return {} if self.split == "auto" else {"languages": list(self.languages), "split": self.split}
 
@@ -122,7 +123,7 @@ class DataConfig(Section):
     @field_validator("languages")
     @classmethod
     def _check_languages(cls, codes: tuple[str, ...]) -> tuple[str, ...]:
-        if codes and (len(codes) != 2 or not all(LANGUAGE_FORM.fullmatch(code) for code in codes)):
+        if codes and (len(codes) != 2 or not all(LANGUAGE_PATTERN.fullmatch(code) for code in codes)):
             raise ValueError(f"expected the codes of source and target, as in en:de, got {':'.join(codes)!r}")
         return codes
 
@@ -130,20 +131,16 @@ class DataConfig(Section):
     @classmethod
     def _check_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         for tag in tags:
-            if not TAG_FORM.fullmatch(tag) or tag in RESERVED_TAGS:
-                raise ValueError(f"a tag is letters, digits, - and _, such as de or medical, got {tag!r}")
+            if not TAG_PATTERN.fullmatch(tag) or tag in RESERVED_TAGS:
+                raise ValueError(f"expected a tag of letters, digits, - and _, such as de or medical, got {tag!r}")
         return tags
 
     @model_validator(mode="after")
     def _check_validation_tags(self) -> Self:
         unknown = [tag for tag in self.validation_tags if tag not in self.source_tags]
         if unknown:
-            known = (
-                f"of the training files: {', '.join(self.source_tags)}"
-                if self.source_tags
-                else "and the training files have none"
-            )
-            raise ValueError(f"expected tags {known}; got {unknown[0]} for a validation file")
+            known = ", ".join(self.source_tags) or "none"
+            raise ValueError(f"expected tags of the training files ({known}), got {unknown[0]} for a validation file")
         return self
 
     @field_validator("max_length_ratio")
@@ -160,15 +157,9 @@ def parse_columns(text: str) -> dict[str, str]:
     for part in text.split(",") if text.strip() else ():
         name, equals, column = (each.strip() for each in part.partition("="))
         if not (name and equals and column) or name in columns or column == "0":
-            raise ValueError(f"{COLUMNS_FORM}, got {text!r}")
+            raise ValueError(f"{COLUMNS_ADVICE}, got {text!r}")
         columns[name] = column
     return columns
-
-
-SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
-"""The first four entries of every vocabulary: ids 0 to 3."""
-SPECIAL_FORM = re.compile(r"<[^\s<>▁]+>")
-BYTE_FORM = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class TokenizerConfig(Section):
@@ -201,8 +192,8 @@ class TokenizerConfig(Section):
     @classmethod
     def _check_special_tokens(cls, tokens: tuple[str, ...]) -> tuple[str, ...]:
         for index, token in enumerate(tokens):
-            if not SPECIAL_FORM.fullmatch(token) or BYTE_FORM.fullmatch(token):
-                raise ValueError(f"a special token is a name in angle brackets such as <mask>, got {token!r}")
+            if not SPECIAL_TOKEN_PATTERN.fullmatch(token) or BYTE_TOKEN_PATTERN.fullmatch(token):
+                raise ValueError(f"expected a name in angle brackets as a special token, such as <mask>, got {token!r}")
             if token in SPECIAL_TOKENS or token in tokens[:index]:
                 raise ValueError(f"the special token {token} exists already; leave it out")
         return tokens
@@ -221,7 +212,7 @@ class TokenizerConfig(Section):
         return SPECIAL_TOKENS + self.special_tokens
 
     @property
-    def threshold(self) -> int:
+    def effective_min_frequency(self) -> int:
         """`min_frequency`, or its default for this kind."""
         return self.min_frequency or (1 if self.kind == "char" else 2)
 

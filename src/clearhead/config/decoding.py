@@ -8,15 +8,17 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clearhead.config.base import Section
 
-MAX_LENGTH = re.compile(r"(?P<input>(?:(?P<factor>[0-9]+(?:\.[0-9]+)?)\*)?input\+)?(?P<constant>[0-9]+)", re.ASCII)
+MAX_LENGTH_PATTERN = re.compile(
+    r"(?P<input>(?:(?P<factor>[0-9]+(?:\.[0-9]+)?)\*)?input\+)?(?P<constant>[0-9]+)", re.ASCII
+)
 
 
-def _as_tuple(given: object) -> object:
+def _to_tuple(value: object) -> object:
     """Return a single string as a tuple of one."""
-    return (given,) if isinstance(given, str) else given
+    return (value,) if isinstance(value, str) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+StringTuple = Annotated[tuple[str, ...], BeforeValidator(_to_tuple)]
 
 
 class SamplingConfig(Section):
@@ -34,7 +36,7 @@ class SamplingConfig(Section):
         0.0, ge=0, le=1, description="minimum probability, relative to the most probable token; 0: sample from all"
     )
     seed: int = Field(0, ge=0, description="random seed; the same seed gives the same text")
-    stop: Texts = Field((), description="strings that end the text; not part of it")
+    stop: StringTuple = Field((), description="strings that end the text; not part of it")
     add_start_token: bool = Field(True, description="insert <s> before the prompt; GPT-2 was trained without it")
 
     @field_validator("temperature")
@@ -62,8 +64,8 @@ class DecodingConfig(Section):
     )
     stopping_rule: Literal["beam_finished", "cannot_improve", "no_better_now"] = Field(
         "beam_finished",
-        description="stop when beam_size hypotheses are finished; cannot_improve: and no other can still overtake; "
-        "no_better_now: and no other is better at its current length (Hugging Face)",
+        description="stop when beam_size hypotheses are finished; cannot_improve: and no other can still score "
+        "higher; no_better_now: and none scores higher at its current length (Hugging Face)",
     )
     max_length: str = Field(
         "input+50", description="maximum output length in tokens: a number, input+N, or F*input+N such as 1.5*input+10"
@@ -81,17 +83,17 @@ class DecodingConfig(Section):
         le=1000,
         description="diverse beam search: penalty of a token that an earlier group chose at the same position",
     )
-    no_repeat_ngram_size: int = Field(0, ge=0, description="no n-gram of this length occurs twice; 0: no limit")
+    no_repeat_ngram_size: int = Field(0, ge=0, description="length of n-grams that may occur only once; 0: no limit")
     prefix: str = Field("", description="text that every output begins with")
-    include: Texts = Field((), description="words that every output must contain")
-    exclude: Texts = Field((), description="words that no output may contain")
+    include: StringTuple = Field((), description="words that every output must contain")
+    exclude: StringTuple = Field((), description="words that no output may contain")
     method: Literal["search", "sample"] = Field("search", description="beam search or sampling")
     sampling: SamplingConfig = Field(default_factory=SamplingConfig, description="settings of sampling")
 
     @field_validator("max_length", mode="before")
     @classmethod
     def _check_max_length(cls, value: object) -> str:
-        if not MAX_LENGTH.fullmatch(str(value)) or re.fullmatch("0+", str(value)):
+        if not MAX_LENGTH_PATTERN.fullmatch(str(value)) or re.fullmatch("0+", str(value)):
             raise ValueError(
                 "expected a number of tokens, input+N or F*input+N, such as 100, input+50 or 1.5*input+10, "
                 f"not {value!r}"
@@ -106,7 +108,7 @@ class DecodingConfig(Section):
         return tuple(dict.fromkeys(words))
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.beam_size % self.beam_groups:
             divisors = [str(number) for number in range(2, self.beam_size + 1) if self.beam_size % number == 0]
             raise ValueError(
@@ -122,7 +124,12 @@ class DecodingConfig(Section):
             raise ValueError("beam_groups has no meaning with method=sample; unset one of them")
         return self
 
-    def longest(self, input_length: int) -> int:
+    @property
+    def has_constraints(self) -> bool:
+        """Whether the text must have a prefix, or contain or exclude words."""
+        return bool(self.prefix or self.include or self.exclude)
+
+    def max_output_length(self, input_length: int) -> int:
         """Return the maximum output length, in tokens, for an input of `input_length` tokens."""
         factor, constant = _length_formula(self.max_length)
         return int(factor * input_length) + constant
@@ -131,6 +138,6 @@ class DecodingConfig(Section):
 @lru_cache(maxsize=64)
 def _length_formula(max_length: str) -> tuple[float, int]:
     """Return factor and constant of `max_length`."""
-    match = MAX_LENGTH.fullmatch(max_length)
-    assert match is not None, "checked when it was set"
+    match = MAX_LENGTH_PATTERN.fullmatch(max_length)
+    assert match is not None, "validated by _check_max_length"
     return (float(match["factor"] or 1) if match["input"] else 0.0), int(match["constant"])

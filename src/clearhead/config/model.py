@@ -2,15 +2,15 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clearhead.config.base import Section
 
-Family = Literal["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "vit", "cnn", "mlp"]
 Head = Literal["generation", "classification", "token_classification", "masked_lm", "embedding"]
 RECURRENT = ("rnn", "gru", "lstm")
 IMAGE_FAMILIES = ("vit", "cnn", "mlp")
 
+FAMILIES = ["transformer", "rnn", "gru", "lstm", "encoder", "decoder", "vit", "cnn", "mlp"]
 _TRANSFORMERS = ("transformer", "encoder", "decoder", "vit")
 _TEXT_FAMILIES = ("transformer", *RECURRENT, "encoder", "decoder")
 _GENERATORS = ("transformer", *RECURRENT, "decoder")
@@ -30,7 +30,7 @@ _FAMILIES_USING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("num_heads", "key_dim", "value_dim", "scale_attention", "attention_dropout"), _TRANSFORMERS),
     **dict.fromkeys(("norm", "norm_placement", "residual"), _TRANSFORMERS),
     **dict.fromkeys(("gated", "positions", "relative_buckets", "relative_max_distance"), _TRANSFORMERS),
-    "scale_embeddings": ("transformer", "encoder", "decoder"),  # image patches are projected; there is no table
+    "scale_embeddings": ("transformer", "encoder", "decoder"),  # image patches are projected, not embedded
     "embedding_norm": _TRANSFORMERS,
     **dict.fromkeys(("norm_groups", "norm_epsilon"), (*_TRANSFORMERS, "cnn")),
     "max_positions": (*_TEXT_FAMILIES, "vit"),
@@ -55,14 +55,14 @@ _REQUIRED_VALUE: dict[str, tuple[str, str, tuple[str, ...]]] = {  # other field,
     "max_positions": ("positions", "rotary", ("vit",)),  # other positions: the number of patches
     "patch_size": ("input", "image", ("transformer",)),
 }
-# No preset sets these fields for a family that does not use them, so a value other than the default is an error.
+# No preset sets these fields for a family that does not use them, so any value except the default is an error.
 _REJECTED_IF_UNUSED = (
     "attention", "bidirectional", "num_segments", "pooler", "scale_output", "input", "key_dim", "value_dim",
     "scale_attention", "gated", "embedding_norm", "norm", "norm_epsilon", "source_vocab_size", "output_bias",
     "residual", "attention_dropout",
 )  # fmt: skip
 _NORM_FIELDS = ("norm_epsilon", "norm_placement", "final_norm", "embedding_norm")
-_MAX_TABLE = 1 << 28  # numbers in a table of positions: 1 GiB
+_MAX_TABLE = 1 << 28  # values in a table of positions: 1 GiB
 _FAMILIES_OF_HEAD: dict[str, tuple[str, ...]] = {
     "generation": _GENERATORS,
     "classification": ("encoder", *RECURRENT, *IMAGE_FAMILIES),
@@ -72,10 +72,24 @@ _FAMILIES_OF_HEAD: dict[str, tuple[str, ...]] = {
 }
 
 
+def register_family(name: str, like: str) -> None:
+    """Add a family with the settings and heads of an existing one.
+
+    The network is registered separately: `clearhead.model.registry` imports torch, settings do not.
+    """
+    if name in FAMILIES or like not in FAMILIES:
+        raise ValueError(f"expected a new family like one of {', '.join(FAMILIES)}, got {name} like {like}")
+    FAMILIES.append(name)
+    for table in (_FAMILIES_USING, _FAMILIES_OF_HEAD):
+        for key, families in table.items():
+            if like in families:
+                table[key] = (*families, name)
+
+
 class ModelConfig(Section):
     """Architecture and size of the network."""
 
-    family: Family = Field(
+    family: str = Field(
         "transformer",
         description="transformer, rnn, gru or lstm (encoder-decoder); encoder (BERT); decoder (GPT); vit, cnn or mlp "
         "(images)",
@@ -126,7 +140,7 @@ class ModelConfig(Section):
     )
     tied_embeddings: Literal["all", "target", "input", "none"] = Field(
         "all",
-        description="weights in common: source, target and output (all), target and output (target), source and "
+        description="shared weights: source, target and output (all), target and output (target), source and "
         "target (input), or none",
     )
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(model_dim)")
@@ -159,6 +173,13 @@ class ModelConfig(Section):
     decoder_start_id: int = Field(2, ge=0, description="id of the first decoder input token")
     eos_id: int = Field(3, ge=0, description="id of the end-of-sentence token")
 
+    @field_validator("family")
+    @classmethod
+    def _check_family_name(cls, family: str) -> str:
+        if family not in FAMILIES:
+            raise ValueError(f"model.family={family}: expected one of {', '.join(FAMILIES)}.")
+        return family
+
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
         has_heads = self.family in _TRANSFORMERS
@@ -176,7 +197,7 @@ class ModelConfig(Section):
         width = max(self.model_dim, self.head_key_dim)
         if self.positions in ("sinusoidal", "rotary") and self.max_positions * width > _MAX_TABLE:
             raise ValueError(f"model.max_positions={self.max_positions} is too large for a width of {width}.")
-        # The runtime makes a table of the bias of each head at every distance, in both directions.
+        # The runtime computes a table with the bias of each head at every distance, in both directions.
         if self.positions == "relative" and 2 * self.max_positions * self.num_heads > _MAX_TABLE:
             raise ValueError(
                 f"model.max_positions={self.max_positions} is too large for {self.num_heads} heads with "
@@ -197,7 +218,7 @@ class ModelConfig(Section):
             )
         for name in _REJECTED_IF_UNUSED:
             if self.family not in _FAMILIES_USING[name] and getattr(self, name) != field_default(name):
-                raise ValueError(f"model.{name} {self.why_unused(name)}.")
+                raise ValueError(f"model.{name} {self.unused_reason(name)}.")
         return self
 
     @model_validator(mode="after")
@@ -205,20 +226,22 @@ class ModelConfig(Section):
         """Check special tokens once the vocabulary is known. A decoder-only model may have no padding token."""
         if not self.vocab_size or not self.has_text:
             return self
-        sizes = {"eos_id": self.read_vocab_size, "pad_id": self.read_vocab_size}
+        sizes = {"eos_id": self.input_vocab_size, "pad_id": self.input_vocab_size}
         if self.head == "generation":
-            sizes = {"eos_id": self.vocab_size, "pad_id": min(self.vocab_size, self.read_vocab_size)}
+            sizes = {"eos_id": self.vocab_size, "pad_id": min(self.vocab_size, self.input_vocab_size)}
         if self.family == "decoder":
             del sizes["pad_id"]
         elif self.head == "generation":
             sizes["decoder_start_id"] = self.vocab_size
         for name, size in sizes.items():
             if getattr(self, name) >= size:
-                raise ValueError(f"model.{name}={getattr(self, name)} is no token; the vocabulary has {size:,}.")
+                raise ValueError(
+                    f"model.{name}={getattr(self, name)} is not a token id; the vocabulary has {size:,} tokens."
+                )
         return self
 
-    def why_unused(self, name: str) -> str:
-        """Return why a field has no effect on this network, phrased to follow the field's name; empty if it has."""
+    def unused_reason(self, name: str) -> str:
+        """Return why a field has no effect on this network, as a phrase that follows its name; empty if it has one."""
         families = _FAMILIES_USING.get(name, (self.family,))
         if self.family not in families:
             return f"has no meaning for model.family={self.family}, only for {', '.join(families)}"
@@ -280,8 +303,8 @@ class ModelConfig(Section):
         return self.norm != "batch" and not self.reads_images
 
     @property
-    def read_vocab_size(self) -> int:
-        """Size of the input vocabulary: the source's own, if there is one."""
+    def input_vocab_size(self) -> int:
+        """Size of the input vocabulary: the source vocabulary if it is separate."""
         return self.source_vocab_size or self.vocab_size
 
     @property

@@ -31,7 +31,9 @@ class TrainingConfig(Section):
     cooldown: float = Field(
         0.0, ge=0, le=1, description="fraction of the updates, at the end, in which the learning rate falls to zero"
     )
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass spread evenly over the vocabulary")
+    label_smoothing: float = Field(
+        0.1, ge=0, lt=1, description="probability mass distributed evenly over the vocabulary"
+    )
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam: decay rate of the first moment")
     adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam: decay rate of the second moment")
     adam_epsilon: float = Field(1e-9, gt=0, description="Adam: epsilon in the denominator")
@@ -58,7 +60,7 @@ class TrainingConfig(Section):
         False, description="Transformers: recompute layers in the backward pass instead of storing them, to save memory"
     )
     sharding: Literal["none", "full"] = Field(
-        "none", description="full: processes share out weights, gradients and optimizer state (FSDP)"
+        "none", description="full: weights, gradients and optimizer state are divided among the processes (FSDP)"
     )
     max_nonfinite_steps: int = Field(
         20, ge=1, description="consecutive updates with a non-finite loss or gradient before training fails"

@@ -1,13 +1,12 @@
-"""Which examples go together: similar lengths, a budget of tokens, an order that is a pure function of (seed, epoch).
+"""Batches of examples of similar length, and context windows of packed documents.
 
-Knows lengths and indices, nothing of text.
+`plan_batches` sorts examples by length into batches within a token budget; the order is a pure function of seed and
+epoch. `PackedDocuments` concatenates documents and cuts them into windows, so that a language model trains on every
+token and without padding. A document is fed as `<s> text` and its targets are `text </s>`: as many targets as inputs,
+and the next document follows immediately. A document longer than a window continues in the next one. Works on lengths
+and ids only.
 
-Documents laid end to end and cut into windows, so that a language model trains on every token and on no padding.
-
-A document goes in as `<s> text`, and what is to be predicted is `text </s>`: as many targets as inputs, and the next
-document begins right behind. A document that is longer than a window goes on in the next one. Knows ids, not text.
-
-N windows, T tokens of a window
+N windows, T tokens per window
 """
 
 from collections.abc import Sequence
@@ -18,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.corpus.sampling_weights import Repeats, draw
+from clearhead.data.corpus.sampling_weights import Repeats, sample_epoch
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.integer[Any]]
+IntArray = NDArray[np.int64]
 
-TARGET_WORK = 2  # of a target token, in source tokens: a decoder's layer is larger, and its tokens have an output layer
+# Work of a target token relative to a source token: decoder layers are larger, and target tokens need an output layer.
+TARGET_TOKEN_WORK = 2
+NO_DOCUMENT = -1
 
 
 def plan_batches(
@@ -34,24 +36,23 @@ def plan_batches(
     epoch: int,
     repeats_N: Repeats | None = None,
 ) -> list[Indices]:
-    """The batches of one epoch: every example once, padding included at most `batch_tokens` on either side.
+    """Return the batches of one epoch as indices, each with at most `batch_tokens` tokens per side including padding.
 
-    With `repeats_N` an example comes as often as that says, and a share of one with that chance in each epoch.
-
-    Examples are shuffled, sorted by length (ties stay shuffled), cut into batches, and the batches shuffled. An
-    example longer than the budget makes a batch of its own.
+    Every example occurs once; with `repeats_N`, as often as given there, where a fractional part is the probability of
+    one more occurrence. Examples are shuffled, sorted by length (ties stay shuffled), cut into batches, and the batches
+    shuffled. An example longer than the budget is the only one in its batch.
     """
     rng = np.random.default_rng([seed, epoch])
-    order = rng.permutation(len(source_lengths) if repeats_N is None else draw(repeats_N, rng))
-    # Target lengths rise and fall in turn from one source length to the next, so that neighbours stay alike.
-    turn = np.where(source_lengths[order] % 2, target_lengths[order], -target_lengths[order])
-    order = order[np.lexsort((turn, source_lengths[order]))]
+    order = rng.permutation(len(source_lengths) if repeats_N is None else sample_epoch(repeats_N, rng))
+    # Target lengths ascend for odd and descend for even source lengths, so that neighbors have similar targets.
+    target_key = np.where(source_lengths[order] % 2, target_lengths[order], -target_lengths[order])
+    order = order[np.lexsort((target_key, source_lengths[order]))]
     batches = _cut(order, source_lengths[order], target_lengths[order], batch_tokens)
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def _cut(order: Indices, source: Lengths, target: Lengths, batch_tokens: int) -> list[Indices]:
-    """Consecutive runs whose longest member times their number stays within the budget."""
+    """Return consecutive slices of `order` whose size times their longest example is within the budget."""
     batches, start = [], 0
     while start < len(order):
         window = slice(start, start + max(1, batch_tokens // max(1, int(source[start]))))
@@ -63,32 +64,32 @@ def _cut(order: Indices, source: Lengths, target: Lengths, batch_tokens: int) ->
     return batches
 
 
-def work_of_pairs(source_lengths: Lengths, target_lengths: Lengths) -> Lengths:
-    """About how much there is to compute for each pair."""
-    return source_lengths + TARGET_WORK * target_lengths
+def estimate_work(source_lengths: Lengths, target_lengths: Lengths) -> Lengths:
+    """Return an estimate of the computation for each pair, in source tokens."""
+    return source_lengths + TARGET_TOKEN_WORK * target_lengths
 
 
-def divide(indices: Indices, parts: int, work_N: Lengths) -> list[Indices]:
-    """A batch in at most `parts` runs, as equal as can be in the work of all with the padding that they need.
+def split_by_work(indices: Indices, num_parts: int, work_N: Lengths) -> list[Indices]:
+    """Return at most `num_parts` consecutive slices of a batch with nearly equal work, padding included.
 
-    Neighbours are alike in length, so each part has less padding than the whole. `work_N` is that of each example.
+    `work_N` is the work of each example. Neighbors have similar lengths, so a slice needs less padding than the batch.
     """
     count = len(indices)
-    if parts <= 1 or count <= 1:
+    if num_parts <= 1 or count <= 1:
         return [indices] * (count > 0)
-    left = parts // 2
-    right = parts - left
-    fewest, most = np.clip(sorted((left, count - right)), 1, count - 1)  # so that no part is without examples
+    left = num_parts // 2
+    right = num_parts - left
+    min_cut, max_cut = np.clip(sorted((left, count - right)), 1, count - 1)  # so that no part is empty
     sizes = np.arange(1, count + 1)
-    before = np.maximum.accumulate(work_N) * sizes  # [k - 1]: of the first k
-    behind = (np.maximum.accumulate(work_N[::-1]) * sizes)[::-1]  # [k]: of all others
-    longest = np.maximum(before[fewest - 1 : most] * right, behind[fewest : most + 1] * left)
-    cut = int(fewest + np.argmin(longest))
-    return divide(indices[:cut], left, work_N[:cut]) + divide(indices[cut:], right, work_N[cut:])
+    work_before = np.maximum.accumulate(work_N) * sizes  # [k - 1]: padded work of the first k examples
+    work_after = (np.maximum.accumulate(work_N[::-1]) * sizes)[::-1]  # [k]: padded work of all others
+    slowest = np.maximum(work_before[min_cut - 1 : max_cut] * right, work_after[min_cut : max_cut + 1] * left)
+    cut = int(min_cut + np.argmin(slowest))
+    return split_by_work(indices[:cut], left, work_N[:cut]) + split_by_work(indices[cut:], right, work_N[cut:])
 
 
-def length_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Return the indices of all sequences, those of similar length together, at most `batch_tokens` with padding."""
+def batch_by_length(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Return batches of indices of sequences of similar length, each with at most `batch_tokens` including padding."""
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or (len(batches[-1]) + 1) * lengths[index] > batch_tokens:
@@ -97,43 +98,39 @@ def length_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]
     return batches
 
 
-def pad(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -> NDArray[np.int64]:
+def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer[Any]]], pad_id: int) -> NDArray[np.int64]:
     """Return the rows as one array, padded at the end."""
-    filled = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
+    padded = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
     for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
-
-
-Numbers = NDArray[np.int64]
-NO_DOCUMENT = -1
+        padded[number, : len(row)] = row
+    return padded
 
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Some windows: what goes in, what follows each token, and the number of the document that each belongs to."""
+    """Context windows: input tokens, the target of each, and the index of the document that each belongs to."""
 
-    inputs_NT: Numbers
-    targets_NT: Numbers
-    documents_NT: Numbers
+    inputs_NT: IntArray
+    targets_NT: IntArray
+    documents_NT: IntArray
 
     @property
-    def is_one_each(self) -> bool:
-        """Whether no window holds more than one document; padding counts as none."""
+    def has_single_documents(self) -> bool:
+        """Whether no window contains tokens of more than one document, padding not counted."""
         is_same_NT = self.documents_NT == self.documents_NT[:, :1]
         return bool((is_same_NT | (self.documents_NT == NO_DOCUMENT)).all())
 
 
 @dataclass(frozen=True)
 class PackedDocuments:
-    """All documents as one ring of tokens. Each epoch cuts it elsewhere, so that windows begin at other places.
+    """All documents as one ring of tokens, cut into windows at a different offset in each epoch.
 
-    The index of a window is `shift * number of windows + number`: it says by itself which tokens are meant. Going on
-    from the end to the beginning makes every cut give the same number of windows, all full but the last one.
+    The index of a window, `shift * number of windows + number`, determines its tokens. Because the ring continues from
+    its end to its beginning, every offset gives the same number of windows, all full except the last.
     """
 
     inputs: IdArrays
-    lines: Numbers
+    lines: IntArray
     window: int
     start_id: int
     end_id: int
@@ -142,59 +139,59 @@ class PackedDocuments:
     def build(
         cls, documents: Sequence[Sequence[int]], lines: Sequence[int], window: int, start_id: int, end_id: int
     ) -> "PackedDocuments":
-        """The ring of these documents."""
+        """Return the ring of the given documents, as token ids, with the line on which each begins."""
         inputs = IdArrays.build([start_id, *ids] for ids in documents)
         return cls(inputs, np.asarray(lines, dtype=np.int64), window, start_id, end_id)
 
-    def give_back(self) -> None:
-        """Gives the memory back that reading mapped ids took."""
-        self.inputs.give_back()
+    def release_pages(self) -> None:
+        """Release the memory of the memory-mapped ids that were read."""
+        self.inputs.release_pages()
 
     def __len__(self) -> int:
         return -(-self.num_tokens // self.window)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all documents, each with its start."""
+        """Number of tokens of all documents, including one start token each."""
         return len(self.inputs.ids)
 
     def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Indices]:
-        """The windows of one epoch in batches: a pure function of the seed and the epoch."""
+        """Return the windows of one epoch in batches, as a pure function of seed and epoch."""
         rng = np.random.default_rng([seed, epoch])
         shift = int(rng.integers(self.window)) if len(self) > 1 else 0
         order = shift * len(self) + rng.permutation(len(self))
         size = max(1, batch_tokens // self.window)
         return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def lengths(self, indices: Indices) -> Numbers:
-        """How many tokens these windows hold."""
+    def lengths(self, indices: Indices) -> IntArray:
+        """Return the number of tokens in each window."""
         return np.minimum(self.window, self.num_tokens - indices % len(self) * self.window)
 
     def lines_of(self, indices: Indices) -> list[int]:
-        """The line on which the first document of each window begins."""
-        return self.lines[self._document(self._begin(indices) % self.num_tokens)].tolist()  # type: ignore[no-any-return]
+        """Return the line on which the first document of each window begins."""
+        return self.lines[self._document_at(self._starts(indices) % self.num_tokens)].tolist()  # type: ignore[no-any-return]
 
     def windows(self, indices: Indices, pad_id: int) -> WindowBatch:
-        """The tokens of these windows, filled up behind where one is shorter."""
+        """Return the tokens of the given windows, padded at the end."""
         length_N = self.lengths(indices)
         offset_T = np.arange(int(length_N.max()))
         is_real_NT = offset_T < length_N[:, None]
-        place_NT = self._begin(indices)[:, None] + offset_T
-        round_NT, place_NT = place_NT // self.num_tokens, place_NT % self.num_tokens
-        following_NT = self.inputs.ids[(place_NT + 1) % self.num_tokens]
-        targets_NT = np.where(following_NT == self.start_id, self.end_id, following_NT)
-        # A single document that is met again behind its end is another one.
-        documents_NT = self._document(place_NT) + round_NT * len(self.inputs)
+        position_NT = self._starts(indices)[:, None] + offset_T
+        round_NT, position_NT = position_NT // self.num_tokens, position_NT % self.num_tokens
+        next_NT = self.inputs.ids[(position_NT + 1) % self.num_tokens]
+        targets_NT = np.where(next_NT == self.start_id, self.end_id, next_NT)
+        # The first document, repeated after the end of the ring, gets another index.
+        documents_NT = self._document_at(position_NT) + round_NT * len(self.inputs)
         return WindowBatch(
-            np.where(is_real_NT, self.inputs.ids[place_NT], pad_id).astype(np.int64),
+            np.where(is_real_NT, self.inputs.ids[position_NT], pad_id).astype(np.int64),
             np.where(is_real_NT, targets_NT, pad_id).astype(np.int64),
             np.where(is_real_NT, documents_NT, NO_DOCUMENT),
         )
 
-    def _begin(self, indices: Indices) -> Numbers:
-        """Where these windows begin, counted on beyond the end of the ring."""
+    def _starts(self, indices: Indices) -> IntArray:
+        """Return the start position of each window, which may exceed the length of the ring."""
         return indices // len(self) + indices % len(self) * self.window
 
-    def _document(self, places: Numbers) -> Numbers:
-        """The number of the document that stands at each place."""
-        return np.searchsorted(self.inputs.offsets, places, side="right") - 1
+    def _document_at(self, positions: IntArray) -> IntArray:
+        """Return the index of the document at each position of the ring."""
+        return np.searchsorted(self.inputs.offsets, positions, side="right") - 1

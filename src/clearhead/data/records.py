@@ -1,7 +1,7 @@
-"""Records that were read and the account of the lines that were left out.
+"""Common parts of all record types: their protocol, a corpus of them, and the report of skipped lines.
 
-A fault of a file's structure is a `DataError` naming the place. A line that is sound but useless (an empty side, one
-that is too long) is skipped and counted. Every line is therefore either a record or in the tally.
+A fault in the structure of a file raises `DataError` with file and line. A well-formed but useless line (empty or too
+long) is skipped and counted. So every line is either a record or in the `SkipReport`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,153 +17,159 @@ from numpy.typing import NDArray
 from clearhead.errors import DataError
 
 MAX_CHARS = 2000
-PLACES_SHOWN = 3
+MAX_LOCATIONS = 3  # locations shown per reason in a skip report
 
 
 class Record(Protocol):
-    """One example as it was read."""
+    """One example read from a file."""
 
     @property
     def line(self) -> int:
-        """Where it stands in its file, counted from 1."""
+        """Line number in its file, from 1."""
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """What it says; equal parts are equal examples, and the first part is what goes in."""
+    def fields(self) -> tuple[str, ...]:
+        """The texts of the record; the first is the model's input. Records with equal fields are equal examples."""
 
 
 R = TypeVar("R", bound=Record)
 Mask = NDArray[np.bool_]
-Places = NDArray[np.float64]
+Fractions = NDArray[np.float64]
 
 
 @runtime_checkable
 class DiskRecords(Protocol):
-    """Records that lie on disk: read one after the other as often as need be, never all in memory."""
+    """Records on disk, which can be iterated over repeatedly and are never all in memory."""
 
-    def places(self) -> Places:
-        """Where the first part of each record falls between 0 and 1, as `split.place` says."""
+    def hash_fractions(self) -> Fractions:
+        """Return `held_out.hash_fraction` of the first field of each record."""
 
-    def select(self, wanted_N: Mask) -> Sequence[Any]:
-        """Some of them, in their order."""
+    def select(self, selected_N: Mask) -> Sequence[Any]:
+        """Return the selected records, in their order."""
 
 
 @dataclass
 class SkipReport:
-    """A tally of the lines left out, by reason, with the first few places of each."""
+    """Number of skipped lines by reason, with the first few locations of each."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    places: dict[str, list[str]] = field(default_factory=dict)
-    asked_for: int = 0
-    """How many of them are sound, and left out because the user asked for it."""
+    locations: dict[str, list[str]] = field(default_factory=dict)
+    filtered: int = 0
+    """Number of valid records among them, removed by a filter that the user set."""
     notes: list[str] = field(default_factory=list)
     """How the files were read: delimiters, headers and columns."""
 
     @property
     def total(self) -> int:
+        """Number of skipped lines."""
         return sum(self.counts.values())
 
     def add(self, reason: str, path: Path | str, line: int) -> None:
+        """Count a skipped line."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        places = self.places.setdefault(reason, [])
-        if len(places) < PLACES_SHOWN:
-            places.append(f"{path}:{line}")
+        locations = self.locations.setdefault(reason, [])
+        if len(locations) < MAX_LOCATIONS:
+            locations.append(f"{path}:{line}")
 
-    def leave_out(self, reason: str, path: Path | str, line: int) -> None:
-        """Adds a sound line that the user does not want."""
+    def add_filtered(self, reason: str, path: Path | str, line: int) -> None:
+        """Count a valid record that a filter of the user removed."""
         self.add(reason, path, line)
-        self.asked_for += 1
+        self.filtered += 1
 
-    def absorb(self, others: "SkipReport") -> None:
-        """Takes up another tally."""
-        for reason, count in others.counts.items():
+    def merge(self, other: "SkipReport") -> None:
+        """Add the counts, locations and notes of another report."""
+        for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
-            self.places[reason] = [*self.places.get(reason, []), *others.places[reason]][:PLACES_SHOWN]
-        self.asked_for += others.asked_for
-        self.notes += others.notes
+            self.locations[reason] = [*self.locations.get(reason, []), *other.locations[reason]][:MAX_LOCATIONS]
+        self.filtered += other.filtered
+        self.notes += other.notes
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a sentence about how a file was read."""
         self.notes.append(text)
 
     def messages(self) -> list[str]:
         """Return the sentences for the user: the notes, and one line per reason for skipped lines."""
-        return [*self.notes, *(f"skipped {line}" for line in self.lines())]
+        return [*self.notes, *(f"skipped {line}" for line in self.summary())]
 
-    def lines(self) -> list[str]:
-        """One line of text a reason, most frequent first: `empty target: 12 (train.tsv:17, ...)`."""
+    def summary(self) -> list[str]:
+        """Return one line per reason, the most frequent first: `empty target: 12 (train.tsv:17, ...)`."""
         by_count = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return [f"{reason}: {count} ({self._shown(reason)})" for reason, count in by_count]
+        return [f"{reason}: {count} ({self._format_locations(reason)})" for reason, count in by_count]
 
-    def _shown(self, reason: str) -> str:
-        places = self.places[reason]
-        return ", ".join(places + ["..."] * (self.counts[reason] > len(places)))
+    def _format_locations(self, reason: str) -> str:
+        locations = self.locations[reason]
+        return ", ".join(locations + ["..."] * (self.counts[reason] > len(locations)))
 
 
 @dataclass(frozen=True)
 class Corpus(Generic[R]):
-    """The usable records of a corpus and the account of the rest."""
+    """The usable records of a corpus and the report of the skipped lines."""
 
     records: Sequence[R]
     skips: SkipReport
     total_lines: int
-    known_fingerprint: str = ""
+    stored_fingerprint: str = ""
+    """Fingerprint computed when the records were cached; empty: computed from the records."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for equal data in any format or compression."""
-        return self.known_fingerprint or fingerprint(self.records)
+        """Hash of the records, equal for equal data in any format or compression."""
+        return self.stored_fingerprint or fingerprint_records(self.records)
 
 
 class Fingerprint:
-    """A hash of the text of records in their order, taken up one by one."""
+    """Incremental hash of a sequence of records."""
 
     def __init__(self, size: int = 16) -> None:
         self._digest = blake2b(digest_size=size)
 
-    def add(self, *parts: bytes) -> None:
-        """One record."""
-        for part in parts:
-            self._digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
-            self._digest.update(part)
+    def add(self, *fields: bytes) -> None:
+        """Add one record."""
+        for text in fields:
+            self._digest.update(len(text).to_bytes(8, "little"))  # so that ("ab", "c") differs from ("a", "bc")
+            self._digest.update(text)
 
-    def number(self) -> int:
-        """As a whole number."""
+    def to_int(self) -> int:
+        """Return the hash as an integer."""
         return int.from_bytes(self._digest.digest(), "little")
 
     def __str__(self) -> str:
         return self._digest.hexdigest()
 
 
-def fingerprint(records: Iterable[Record]) -> str:
-    """A hash of the text of the records in their order."""
-    found = Fingerprint()
+def fingerprint_records(records: Iterable[Record]) -> str:
+    """Return a hash of the fields of all records in their order."""
+    digest = Fingerprint()
     for record in records:
-        found.add(*(text.encode() for text in record.parts))
-    return str(found)
+        digest.add(*(text.encode() for text in record.fields))
+    return str(digest)
 
 
 def build_corpus(
-    records: Iterable[R], skips: SkipReport, paths: Sequence[Path | str], minimum: int, noun: str
+    records: Iterable[R], skips: SkipReport, paths: Sequence[Path | str], minimum: int, record_name: str
 ) -> Corpus[R]:
-    """A whole corpus, refused where too little is usable. The reader behind `records` tells `skips` what it skips."""
-    kept = list(records)
-    corpus = Corpus(kept, skips, len(kept) + skips.total)
-    check_amount(corpus, paths, minimum, noun)
+    """Return the corpus of all records; raise DataError if too few are usable.
+
+    The iterator `records` adds the lines that it skips to `skips`.
+    """
+    usable = list(records)
+    corpus = Corpus(usable, skips, len(usable) + skips.total)
+    require_enough_records(corpus, paths, minimum, record_name)
     return corpus
 
 
-def check_amount(corpus: Corpus[R], paths: Sequence[Path | str], minimum: int, noun: str) -> None:
-    """Refuses a corpus of which too little is usable."""
-    names, skips = " and ".join(str(path) for path in paths), corpus.skips
+def require_enough_records(corpus: Corpus[R], paths: Sequence[Path | str], minimum: int, record_name: str) -> None:
+    """Raise DataError if fewer than `minimum` records are usable, or more lines are faulty than usable."""
+    files, skips = " and ".join(str(path) for path in paths), corpus.skips
     if len(corpus.records) < minimum:
-        raise DataError(_too_little(names, corpus, f"at least {minimum} usable {noun} are needed"))
-    if skips.total - skips.asked_for > len(corpus.records):
-        raise DataError(_too_little(names, corpus, "more than half of the lines had to be skipped"))
+        raise DataError(_too_few(files, corpus, f"at least {minimum} usable {record_name} are needed"))
+    if skips.total - skips.filtered > len(corpus.records):
+        raise DataError(_too_few(files, corpus, "more than half of the lines had to be skipped"))
 
 
-def _too_little(names: str, corpus: Corpus[R], expected: str) -> str:
-    found = f"{names}: {expected}, but of {corpus.total_lines} lines only {len(corpus.records)} are usable"
+def _too_few(files: str, corpus: Corpus[R], problem: str) -> str:
+    problem = f"{files}: {problem}, but of {corpus.total_lines} lines only {len(corpus.records)} are usable"
     if not corpus.skips.total:
-        return f"{found}; add data"
-    return f"{found}; skipped: {'; '.join(corpus.skips.lines())}; repair these lines or raise the limit"
+        return f"{problem}; add data"
+    return f"{problem}; skipped: {'; '.join(corpus.skips.summary())}; repair these lines or raise the limit"

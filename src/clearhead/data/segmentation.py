@@ -101,18 +101,18 @@ class Segmenter:
         if match and (len(parts) > 1 or max(counts) > self.limit):
             size = self.count_tokens([match[0].strip()])[0]
             rest = Segmenter(self.mode, self.language, max(1, self.limit - size), self.count_tokens)
-            [found] = rest.segment([text.strip()[match.end() :]])
-            return replace(found, parts=tuple(match[0] + part for part in found.parts))
+            [segmented] = rest.segment([text.strip()[match.end() :]])
+            return replace(segmented, parts=tuple(match[0] + part for part in segmented.parts))
         is_long = any(count > self.limit for count in counts)
         groups = [
             [part] if count <= self.limit else list(self._split_long(part))
             for part, count in zip(parts, counts, strict=True)
         ]
-        found = _separate(groups, is_long)
-        is_single = len(found.parts) == 1 and not is_long
-        if is_single and (text == found.parts[0] or self.count_tokens([text])[0] <= self.limit):
-            return replace(found, parts=(text,))
-        return found
+        segmented = _separate(groups, is_long)
+        is_single = len(segmented.parts) == 1 and not is_long
+        if is_single and (text == segmented.parts[0] or self.count_tokens([text])[0] <= self.limit):
+            return replace(segmented, parts=(text,))
+        return segmented
 
     def _parts(self, text: str) -> list[str]:
         """Return the parts by split mode, each with the whitespace after it."""
@@ -197,7 +197,7 @@ def _segment(text: str, code: str) -> Iterator[str]:
 
 
 def _is_complete(parts: Sequence[str], has_letter: bool, has_ordinals: bool) -> bool:
-    """Whether parts can be a sentence, and not the beginning of one: a number, an initial or an abbreviation."""
+    """Return whether parts can be a sentence, and not the beginning of one: a number, an initial or an abbreviation."""
     last = parts[-1]
     if "\n" in last[len(last.rstrip()) :]:
         return True  # a newline ends any sentence
@@ -222,14 +222,14 @@ def _separate(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
     return SegmentedText(tuple(parts), tuple(gaps[:-1]), is_long)
 
 
-def is_language(code: str) -> bool:
-    """Whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
+def is_language_code(code: str) -> bool:
+    """Return whether a file suffix is a language code: any of two letters, or a common one of ISO 639-3."""
     return code in _TWO_LETTERS or (len(code) == 2 and code.isascii() and code.islower())
 
 
 def language_pair(source: object, target: object) -> tuple[str, ...]:
     """Return the codes of two languages, empty for an unknown target; nothing if the source is unknown."""
-    codes = [code if isinstance(code, str) and is_language(code) else "" for code in (source, target)]
+    codes = [code if isinstance(code, str) and is_language_code(code) else "" for code in (source, target)]
     return tuple(codes) if codes[0] else ()
 
 
@@ -264,13 +264,13 @@ def _words(text: str) -> list[str]:
 
 def _characters(word: str) -> list[str]:
     """Return the characters of a word, each with its combining marks; a mask token is one character."""
-    found: list[str] = []
+    characters: list[str] = []
     for char in _MASK_OR_CHARACTER.findall(word):
-        if found and unicodedata.combining(char[0]):
-            found[-1] += char
+        if characters and unicodedata.combining(char[0]):
+            characters[-1] += char
         else:
-            found.append(char)
-    return found
+            characters.append(char)
+    return characters
 
 
 def _has_letter(text: str) -> bool:
@@ -278,5 +278,5 @@ def _has_letter(text: str) -> bool:
 
 
 def _is_wide(char: str) -> bool:
-    """Whether a character belongs to a script that is written without spaces."""
+    """Return whether a character belongs to a script that is written without spaces."""
     return unicodedata.east_asian_width(char) in "WF"

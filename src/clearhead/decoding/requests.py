@@ -1,4 +1,4 @@
-"""Requests to an engine with constraints on their outputs, checks that they can be met, and the outputs."""
+"""Requests to an engine with constraints on their outputs, their outputs, and checks of both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -124,12 +124,12 @@ class Request:
         """Constraints, or empty ones."""
         return self.constraints or _UNCONSTRAINED
 
-    def longest(self, settings: DecodingConfig, max_positions: int) -> int:
+    def output_limit(self, settings: DecodingConfig, max_positions: int) -> int:
         """Return the largest number of tokens of the output, its end token included."""
         if self.limit is not None:
             return self.limit
         length = len(self.source) - 1 if self.image is None else self.image.num_patches
-        return max(1, min(settings.longest(length), max_positions))
+        return max(1, min(settings.max_output_length(length), max_positions))
 
 
 def check_request(number: int, request: Request, settings: DecodingConfig, max_positions: int, vocab_size: int) -> None:
@@ -175,7 +175,7 @@ def _check_width(name: str, request: Request, settings: DecodingConfig) -> None:
 
 def _check_length(name: str, request: Request, settings: DecodingConfig, max_positions: int) -> None:
     """Raise DecodingError if the limit is too low for the constraints."""
-    limit, constraints = request.longest(settings, max_positions), request.constraints
+    limit, constraints = request.output_limit(settings, max_positions), request.constraints
     if settings.min_length > limit:
         reason = "" if request.limit else f" (decoding.max_length={settings.max_length}, the model's {max_positions})"
         raise DecodingError(
@@ -190,3 +190,26 @@ def _check_length(name: str, request: Request, settings: DecodingConfig, max_pos
             f"{name} may have an output of {limit} tokens, but its prefix and the words to include take "
             f"{needed}. Raise {'max_tokens' if request.limit else 'decoding.max_length'}, or ask for less."
         )
+
+
+class NoOutputError(DecodingError):
+    """The model's outputs are not finite, so that no hypothesis is the best."""
+
+    def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
+        """`answers`: hypotheses of each request; the message names the first one without any that is not cancelled."""
+        self.answers = answers
+        failed = [number for number, answer in enumerate(answers) if not answer]
+        number = min(failed, key=lambda number: requests[number].is_cancelled)
+        name = requests[number].name or f"sentence {number + 1}"
+        super().__init__(
+            f"{name}: the model returns no finite probabilities, probably because its training diverged; "
+            "train it again with a lower training.learning_rate"
+        )
+
+
+def check_answers(requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each request, none if it is cancelled; raise NoOutputError if another has none."""
+    are_cancelled = [request.is_cancelled for request in requests]
+    if not all(answer or is_cancelled for answer, is_cancelled in zip(answers, are_cancelled, strict=True)):
+        raise NoOutputError(requests, answers)
+    return [[] if is_cancelled else answer for answer, is_cancelled in zip(answers, are_cancelled, strict=True)]

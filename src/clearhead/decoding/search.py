@@ -102,9 +102,8 @@ class BeamSearch:
         self.batch, self.constraints_M, self.layout = batch, batch.constraints_M, batch.layout
         settings, layout = batch.settings, batch.layout
         constraints_N = [each for each in self.constraints_M for _ in range(layout.groups)]
-        self.rules = enabled_rules(
-            settings, batch.eos_id, [each.exclude for each in constraints_N], [each.prompt for each in constraints_N]
-        )
+        words_N, prompts_N = [each.exclude for each in constraints_N], [each.prompt for each in constraints_N]
+        self.rules = [*enabled_rules(settings, batch.eos_id, words_N, prompts_N), *batch.rules]
         self.selector = self._selector()
         self.coverage, change = None, 0.0
         if settings.coverage_penalty:

@@ -13,6 +13,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.beam_state import Grouping
 from clearhead.decoding.candidates import Candidates
 from clearhead.decoding.generator import Bools, Floats, Generator, Ints, Sources
+from clearhead.decoding.logits_rules import LogitsRule
 from clearhead.decoding.observer import Observer
 from clearhead.decoding.requests import Constraints
 from clearhead.errors import DecodingError
@@ -90,6 +91,8 @@ class SearchBatch:
     """Tokens that are never generated, besides padding; None: the start token, if rows start with a single token."""
     cancellations: Sequence[Cancellation | None] = ()
     """One per sentence; empty: none. A cancelled sentence leaves after the step; its hypotheses are incomplete."""
+    rules: Sequence[LogitsRule] = ()
+    """Rules in addition to those of the settings and constraints."""
 
     def __post_init__(self) -> None:
         if self.n_best > self.settings.beam_size and self.settings.method == "search":

@@ -84,7 +84,7 @@ def find_alternatives(
     room for the words to include, are not continued.
     """
     [[best]] = decode(engine, [request], settings)
-    limit, constraints = request.longest(settings, engine.max_positions), request.constraints_or_empty
+    limit, constraints = request.output_limit(settings, engine.max_positions), request.constraints_or_empty
     last = min(len(best.tokens), limit - 1)
     if not 0 <= position <= last:
         raise NoSuchPositionError(

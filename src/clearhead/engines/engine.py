@@ -1,42 +1,26 @@
-"""Interfaces of inference engines, and the error they share. Does not import torch.
+"""Interfaces of inference engines, and the choice of the engine that runs a model: native, unless only torch can.
+
+Does not import torch.
 
 H heads, T target length, S source length, N texts, D model width, L labels, M masked positions, V vocabulary
 """
 
+import importlib.util
+import sys
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.config import DecodingConfig
+from clearhead.config import DecodingConfig, ModelConfig
 from clearhead.decoding.requests import Hypothesis, Request
-from clearhead.errors import DecodingError
+from clearhead.errors import DecodingError, MissingPackageError
+from clearhead.extras import install_command
 
 Floats = NDArray[np.float32]
-
-
-class NoOutputError(DecodingError):
-    """The model's outputs are not finite, so that no hypothesis is the best."""
-
-    def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
-        """`answers`: hypotheses of each request; the message names the first one without any that is not cancelled."""
-        self.answers = answers
-        failed = [number for number, answer in enumerate(answers) if not answer]
-        number = min(failed, key=lambda number: requests[number].is_cancelled)
-        name = requests[number].name or f"sentence {number + 1}"
-        super().__init__(
-            f"{name}: the model returns no finite probabilities, probably because its training diverged; "
-            "train it again with a lower training.learning_rate"
-        )
-
-
-def check_answers(requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each request, none if it is cancelled; raise NoOutputError if another has none."""
-    are_cancelled = [request.is_cancelled for request in requests]
-    if not all(answer or is_cancelled for answer, is_cancelled in zip(answers, are_cancelled, strict=True)):
-        raise NoOutputError(requests, answers)
-    return [[] if is_cancelled else answer for answer, is_cancelled in zip(answers, are_cancelled, strict=True)]
 
 
 class Engine(Protocol):
@@ -94,3 +78,113 @@ class ImageEngine(Protocol):
 
     def image_logits(self, pixels_NCYX: Floats) -> Floats:
         """Return the logits [L] of each image of a batch; pixels are from -1 to 1."""
+
+
+EngineName = Literal["native", "torch"]
+ENGINES: tuple[EngineName, ...] = ("native", "torch")
+COMPUTE_TYPES = ("float32", "int8")
+NEITHER = (
+    "neither the C++ core nor torch is installed; install a C++17 compiler (g++ or clang++) and reinstall clearhead, "
+    f"or {install_command('train')}"
+)
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The default engine of a model."""
+
+    name: EngineName
+    reason: str = ""
+    """Why the native engine cannot run the model; empty if it does."""
+
+    def __str__(self) -> str:
+        name, reason = self.to_json().values()
+        return f"{name} ({reason})" if reason else name
+
+    def to_json(self) -> dict[str, str]:
+        """Return name and reason; the name is none if the engine cannot be used on this machine."""
+        problem = self.problem()
+        return {"name": "none", "reason": problem} if problem else {"name": self.name, "reason": self.reason}
+
+    def problem(self) -> str:
+        """Return why the engine cannot be used on this machine: torch is not installed, or may not replace a missing
+        core. Empty if it can."""
+        if self.name != "torch":
+            return ""
+        if not has_torch():
+            return NEITHER if self._is_fallback() else f"{self.reason}; {install_command('train')}"
+        return _why_no_fallback() if self._is_fallback() else ""
+
+    def require(self, compute_type: str = "float32") -> None:
+        """Raise MissingPackageError if the engine cannot be used here, DecodingError if it has no such compute type.
+
+        The first time that torch replaces a missing core, this is reported on stderr.
+        """
+        if self.name == "torch" and compute_type != "float32":
+            reason = self.reason.rstrip(".")
+            raise DecodingError(f"{compute_type} needs the native engine, which cannot run this model: {reason}")
+        if problem := self.problem():
+            raise MissingPackageError(problem)
+        if self._is_fallback():
+            _report_fallback(self.reason)
+
+    def _is_fallback(self) -> bool:
+        """Return whether torch replaces a missing core."""
+        return self.name == "torch" and self.reason == _why_unavailable() != ""
+
+
+def choose_engine(model: ModelConfig, is_changed: bool = False) -> EngineChoice:
+    """Return the default engine; `is_changed`: the network differs from its weights, such as by an ablation."""
+    if is_changed:
+        return EngineChoice("torch", "the network was changed")
+    if reason := _why_unsupported(model) or _why_unavailable():
+        return EngineChoice("torch", reason)
+    return EngineChoice("native")
+
+
+def check_engine(name: str, compute_type: str) -> None:
+    """Raise DecodingError for unknown names, and for int8 with torch. `name`: empty for the default engine."""
+    if name not in ("", *ENGINES) or compute_type not in COMPUTE_TYPES:
+        raise DecodingError(
+            f"expected an engine of {', '.join(ENGINES)} and a compute type of {', '.join(COMPUTE_TYPES)}, "
+            f"found {name} and {compute_type}"
+        )
+    if name == "torch" and compute_type != "float32":
+        raise DecodingError(f"the torch engine computes in float32, not in {compute_type}; use the native engine")
+
+
+def check_native(model: ModelConfig) -> None:
+    """Raise DecodingError if the native engine cannot run this model."""
+    if reason := _why_unavailable() or _why_unsupported(model):
+        raise DecodingError(f"the native engine cannot run this model: {reason.rstrip('.')}; use --engine torch")
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed, without importing it."""
+    return sys.modules.get("torch") is not None or importlib.util.find_spec("torch") is not None
+
+
+@cache
+def _report_fallback(reason: str) -> None:
+    print(f"The slower torch engine is used. {reason}", file=sys.stderr)
+
+
+def _why_unavailable() -> str:
+    """Return why the core cannot be used on this machine; empty if it can. Imports the runtime on first use."""
+    from clearhead.runtime.availability import why_unavailable
+
+    return why_unavailable()
+
+
+def _why_no_fallback() -> str:
+    """Return why torch may not replace a missing core; empty if it may."""
+    from clearhead.runtime.availability import why_no_fallback
+
+    return why_no_fallback()
+
+
+def _why_unsupported(model: ModelConfig) -> str:
+    """Return why the core cannot run this architecture; empty if it can."""
+    from clearhead.runtime.prepare import why_unsupported
+
+    return why_unsupported(model)

@@ -16,10 +16,9 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as TokenGenerator
 from clearhead.decoding.generator import SlidingWindow
 from clearhead.decoding.penalties import length_penalties
-from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request, SearchResult, check_answers, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.native_generator import NativeGenerator
 from clearhead.engines.threads import run_in_threads
 from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel
@@ -55,7 +54,7 @@ class NativeEngine:
 
     def run(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
         """Return the hypotheses of each request, best first; none for a request that is cancelled."""
-        vocab_size = self.model.config.read_vocab_size
+        vocab_size = self.model.config.input_vocab_size
         for number, request in enumerate(requests, 1):
             check_request(number, request, settings, self.max_positions, vocab_size)
         answers: list[list[Hypothesis]] = [[] for _ in requests]
@@ -87,7 +86,7 @@ class NativeEngine:
         return not self.is_prompted or self._last_position(request, settings) < self.max_positions
 
     def _last_position(self, request: Request, settings: DecodingConfig) -> int:
-        return len(request.source) + request.longest(settings, self.max_positions) - 2
+        return len(request.source) + request.output_limit(settings, self.max_positions) - 2
 
     def _search_in_core(
         self, requests: Sequence[Request], settings: DecodingConfig
@@ -97,7 +96,7 @@ class NativeEngine:
             return []
         config = self.model.config
         suppressed = {*self.suppressed_tokens, config.pad_id} - {config.eos_id}
-        limits = [request.longest(settings, self.max_positions) for request in requests]
+        limits = [request.output_limit(settings, self.max_positions) for request in requests]
         lists = None
         if _has_shortlist(requests[0]):
             lists = [self._allowed(request, suppressed) for request in requests]
@@ -159,7 +158,7 @@ class NativeEngine:
             generator,
             [request.source for request in requests],
             settings,
-            [request.longest(settings, self.max_positions) for request in requests],
+            [request.output_limit(settings, self.max_positions) for request in requests],
             config.eos_id,
             config.pad_id,
             max(request.n_best for request in requests),
@@ -170,7 +169,7 @@ class NativeEngine:
 
     def stream(self, request: Request, settings: DecodingConfig) -> Generator[tuple[int, ...], None, Hypothesis]:
         """Yield ever longer beginnings of the best output, and return the hypothesis."""
-        check_request(1, request, settings, self.max_positions, self.model.config.read_vocab_size)
+        check_request(1, request, settings, self.max_positions, self.model.config.input_vocab_size)
         result = yield from stream_search(self._search_batch([request], settings))
         if not result.hypotheses:
             raise NoOutputError([request], [[]])

@@ -20,13 +20,11 @@ import torch
 from clearhead.config import DecodingConfig
 from clearhead.decoding.generator import Generator as TokenGenerator
 from clearhead.decoding.generator import SlidingWindow
-from clearhead.decoding.requests import Hypothesis, Request, SearchResult, check_request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request, SearchResult, check_answers, check_request
 from clearhead.decoding.search import run_search, stream_search
 from clearhead.decoding.search_batch import BeamLayout, SearchBatch
-from clearhead.engines.engine import NoOutputError, check_answers
 from clearhead.engines.threads import run_in_threads
-from clearhead.engines.torch_forward import evaluating
-from clearhead.engines.torch_generator import TorchGenerator
+from clearhead.engines.torch_forward import TorchGenerator, evaluating
 
 CLOSE = 2e-4
 """Differences in log-probability below which the batch may change a decision."""
@@ -118,7 +116,7 @@ class TorchEngine:
         pending = []
         for index, request in enumerate(requests):
             rows = BeamLayout.of(settings, request.n_best, request.constraints_or_empty.include.num_tokens).rows
-            limit = request.longest(settings, self.max_positions)
+            limit = request.output_limit(settings, self.max_positions)
             positions = request.source_length
             if self.is_prompted:  # each row caches the prompt and the tokens after it
                 positions = min(positions + limit, self.max_positions)
@@ -173,7 +171,7 @@ class TorchEngine:
             generator,
             np.stack(images) if images else [request.source for request in requests],
             settings,
-            [request.longest(settings, self.max_positions) for request in requests],
+            [request.output_limit(settings, self.max_positions) for request in requests],
             self.eos_id,
             self.pad_id,
             n_best,

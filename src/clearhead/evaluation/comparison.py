@@ -1,7 +1,6 @@
-"""Is one system better than another on the same test, or is the difference chance?
+"""Comparison of two systems on the same test set by paired bootstrap resampling (Koehn 2004).
 
-Paired bootstrap resampling (Koehn 2004), as sacreBLEU implements it, with its default seed: the same texts give the
-same answer on every machine.
+The test is sacreBLEU's, with its default seed, so the same texts give the same result on every machine.
 """
 
 from collections.abc import Sequence
@@ -13,14 +12,14 @@ from sacrebleu.significance import PairedTest, Result
 from clearhead.evaluation.metrics import bleu_metric, check_texts
 
 SAMPLES = 1000
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 MIN_EXAMPLES = 20
-"""Below this many sentences resampling sees too little variation, and calls nearly every difference significant."""
+"""With fewer sentences, resampling has too little variation and reports nearly every difference as significant."""
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """What one system scored, and over the resamples: the mean, and the half width of the 95 % interval around it."""
+    """Score of one system, with the mean of the resampled scores and half the width of their 95 % interval."""
 
     system: str
     score: float
@@ -33,29 +32,29 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """Two systems by one metric."""
+    """Comparison of two systems by one metric."""
 
     metric: str
     first: SystemScore
     second: SystemScore
     p_value: float
-    """How often chance alone makes a difference as large as this one."""
+    """Probability of a difference at least this large if the systems were equally good."""
     signature: str
     examples: int
 
     @property
     def difference(self) -> float:
-        """Positive when the first system scored higher."""
+        """Return the difference of the scores, positive if the first system scored higher."""
         return self.first.score - self.second.score
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference can be believed."""
-        return self.p_value < LEVEL and self.examples >= MIN_EXAMPLES
+        """Return whether the difference is significant at the 5 % level, over at least 20 examples."""
+        return self.p_value < SIGNIFICANCE_LEVEL and self.examples >= MIN_EXAMPLES
 
     @property
     def verdict(self) -> str:
-        """One sentence for people."""
+        """Return a one-sentence summary."""
         if self.difference == 0:
             return f"no difference in {self.metric}"
         better = (self.first if self.difference > 0 else self.second).system
@@ -63,16 +62,14 @@ class MetricComparison:
         if self.is_significant:
             return f"{better} is better by {lead} (p = {self.p_value:.3f})"
         if self.examples < MIN_EXAMPLES:
-            return (
-                f"{better} is ahead by {lead}, but {self.examples} examples are too few to tell ({MIN_EXAMPLES} needed)"
-            )
+            return f"{better} is ahead by {lead}, but {self.examples} examples are too few ({MIN_EXAMPLES} needed)"
         return f"no significant difference: {better} is ahead by {lead} (p = {self.p_value:.3f})"
 
     def __str__(self) -> str:
         return f"{self.metric} {self.first}, {self.second}: {self.verdict} {self.signature}"
 
     def to_json(self) -> dict[str, object]:
-        """The comparison as JSON output holds it."""
+        """Return the fields of the JSON output."""
         return {
             "systems": [asdict(self.first), asdict(self.second)],
             "difference": self.difference,
@@ -85,7 +82,7 @@ class MetricComparison:
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """Two systems by BLEU and chrF."""
+    """Comparison of two systems by BLEU and chrF."""
 
     bleu: MetricComparison
     chrf: MetricComparison
@@ -95,7 +92,7 @@ class SystemComparison:
         return f"{self.bleu}\n{self.chrf}"
 
     def to_json(self) -> dict[str, object]:
-        """The comparison as JSON output holds it."""
+        """Return the fields of the JSON output."""
         return {"bleu": self.bleu.to_json(), "chrf": self.chrf.to_json(), "examples": self.examples}
 
 
@@ -108,7 +105,7 @@ def compare_texts(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> SystemComparison:
-    """Compare two systems' translations of the same source lines."""
+    """Return the comparison of two systems' translations of the same sources."""
     check_texts(first, references)
     check_texts(second, references)
     test = PairedTest(
@@ -117,13 +114,13 @@ def compare_texts(
         references=[list(references)],
         test_type="bs",
         n_samples=SAMPLES,
-        n_jobs=1,  # in this process: it takes a second, and a fork would inherit torch's threads
+        n_jobs=1,  # takes about a second; a forked process would inherit torch's threads
     )
     signatures, results = test()
-    # sacreBLEU names its chrF after its beta: chrF2
+    # sacreBLEU appends beta to the name of chrF
     bleu, chrf = (
-        _compare(shown, names, results[key], str(signatures[key]), len(references))
-        for shown, key in (("BLEU", "BLEU"), ("chrF", "chrF2"))
+        _compare(metric, names, results[key], str(signatures[key]), len(references))
+        for metric, key in (("BLEU", "BLEU"), ("chrF", "chrF2"))
     )
     return SystemComparison(bleu, chrf, len(references))
 
@@ -133,7 +130,7 @@ def _compare(
 ) -> MetricComparison:
     first, second = results
     assert isinstance(first, Result) and isinstance(second, Result) and second.p_value is not None
-    # For equal scores sacreBLEU answers p = 1/1001: no resample differs by more than nothing.
+    # For equal scores sacreBLEU returns p = 1/1001, since no resampled difference exceeds zero.
     p_value = 1.0 if first.score == second.score else float(second.p_value)
     return MetricComparison(
         metric, _system_score(names[0], first), _system_score(names[1], second), p_value, signature, examples

@@ -1,10 +1,6 @@
-"""Scores of translations against references, each with the signature that makes it comparable (sacreBLEU).
+"""Scores of generated texts against references: BLEU and chrF with sacreBLEU's signatures, and exact match.
 
-Knows text only: who translated it, and how, is the caller's business.
-
-How well predicted word alignments match gold ones.
-
-Degenerate outputs of text generation: repetition loops and untranslated copies of the source.
+The reports also count degenerate outputs: repetition loops and untranslated copies of the source.
 """
 
 import re
@@ -20,19 +16,19 @@ from clearhead.errors import ConfigError, DataError
 
 MIN_COPY_WORDS = 3  # names and numbers of one or two words are often the same in both languages
 MIN_COPY_CHARACTERS = 20  # the same limit for scripts without spaces
-# The same 2 to 40 characters at least four times in a row, or the same character at least eight times.
+# A unit of 2 to 40 characters at least four times in a row, or one character at least eight times.
 LOOP = re.compile(r"(.{2,40}?)\1{3,}|(.)\2{7,}", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class OutputCounts:
-    """Numbers of degenerate outputs among the decoded ones."""
+    """Numbers of degenerate outputs among the decoded texts."""
 
     examples: int
     loops: int
     """Outputs that contain a repetition loop where the reference contains none."""
     copies: int | None = None
-    """Outputs that equal a source of some words where the reference differs from it; None: the source is not text."""
+    """Outputs equal to a source of several words from which the reference differs; None if the source is not text."""
 
     def __str__(self) -> str:
         shown = [f"repetition loops {self.loops:,} of {self.examples:,}"]
@@ -42,23 +38,23 @@ class OutputCounts:
 
     @property
     def summary(self) -> str:
-        """The counts that are not zero, in a few words; empty if there are none."""
+        """Return the nonzero counts as a phrase, "" if all are zero."""
         counts = {("repetition loop", "repetition loops"): self.loops,
                   ("untranslated copy", "untranslated copies"): self.copies or 0}  # fmt: skip
         return ", ".join(f"{count:,} {names[count != 1]}" for names, count in counts.items() if count)
 
     def to_json(self) -> dict[str, int | None]:
-        """Return the counts as JSON output holds them."""
+        """Return the fields of the JSON output."""
         return asdict(self)
 
 
 def has_loop(text: str) -> bool:
     """Return whether a unit of characters is repeated in a row, as `LOOP` defines it."""
-    return LOOP.search(f" {text}") is not None  # the space makes the first word look like the others
+    return LOOP.search(f" {text}") is not None  # the space makes the first word match like the others
 
 
 def is_copy(output: str, source: str) -> bool:
-    """Return whether an output is its source, up to white space, and the source is more than a name or a number."""
+    """Return whether an output equals its source, up to white space, and the source is longer than a name."""
     words = source.split()
     is_long = len(words) >= MIN_COPY_WORDS or len(source) >= MIN_COPY_CHARACTERS
     return is_long and output.split() == words
@@ -67,7 +63,7 @@ def is_copy(output: str, source: str) -> bool:
 def count_outputs(
     outputs: Sequence[str], references: Sequence[str], sources: Sequence[str] | None = None
 ) -> OutputCounts:
-    """Count degenerate outputs; an output that repeats or copies as its reference does is not one."""
+    """Count degenerate outputs, except loops and copies that the reference also contains."""
     loops = sum(has_loop(out) and not has_loop(ref) for out, ref in zip(outputs, references, strict=True))
     if sources is None:
         return OutputCounts(len(outputs), loops)
@@ -79,12 +75,12 @@ def count_outputs(
 
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "none")
-"""The tokenizers of sacreBLEU that need neither a download nor another package."""
+"""Tokenizers of sacreBLEU that need neither a download nor another package."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One corpus score; a `value` without its `signature` cannot be compared with anything."""
+    """Corpus score; scores are comparable only if their signatures are equal."""
 
     name: str
     value: float
@@ -94,19 +90,19 @@ class Score:
         return f"{self.name} {self.value:.2f} {self.signature}"
 
     def to_json(self) -> "ScoreJson":
-        """The score as JSON output holds it."""
+        """Return the fields of the JSON output."""
         return {"score": self.value, "signature": self.signature}
 
 
 class ScoreJson(TypedDict):
-    """A score in JSON output."""
+    """Score in JSON output."""
 
     score: float
     signature: str
 
 
 class ReportJson(TypedDict):
-    """A report in JSON output."""
+    """Report in JSON output."""
 
     bleu: ScoreJson
     chrf: ScoreJson
@@ -123,9 +119,9 @@ class TranslationReport:
     bleu: Score
     chrf: Score
     exact_match: float
-    """The share of hypotheses that equal their reference, from 0 to 1."""
+    """Fraction of hypotheses that equal their reference."""
     perplexity: float | None
-    """Of the references under the model, where the caller measured it."""
+    """Perplexity of the references under the model, None if it was not measured."""
     examples: int
     outputs: OutputCounts
     """Repetition loops and untranslated copies among the hypotheses."""
@@ -137,7 +133,7 @@ class TranslationReport:
         return "\n".join([*lines, str(self.outputs), f"examples {self.examples}"])
 
     def to_json(self) -> ReportJson:
-        """The report as JSON output holds it."""
+        """Return the fields of the JSON output."""
         return {
             "bleu": self.bleu.to_json(),
             "chrf": self.chrf.to_json(),
@@ -149,19 +145,19 @@ class TranslationReport:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> Score:
-    """Corpus BLEU of raw, untokenised text, as sacreBLEU's command line computes it."""
+    """Return the corpus BLEU of untokenised text, equal to that of sacreBLEU's command line."""
     check_texts(hypotheses, references)
     return _corpus_score("BLEU", bleu_metric(tokenize, lowercase), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
-    """Corpus chrF (characters up to 6, no words, beta 2), as sacreBLEU's command line computes it."""
+    """Return the corpus chrF (character order 6, word order 0, beta 2), equal to that of sacreBLEU's command line."""
     check_texts(hypotheses, references)
     return _corpus_score("chrF", CHRF(lowercase=lowercase), hypotheses, references)
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share, from 0 to 1, of hypotheses that equal their reference up to surrounding white space."""
+    """Return the fraction of hypotheses that equal their reference up to surrounding white space."""
     check_texts(hypotheses, references)
     equal = sum(hyp.strip() == ref.strip() for hyp, ref in zip(hypotheses, references, strict=True))
     return equal / len(hypotheses)
@@ -176,7 +172,7 @@ def evaluate_texts(
     perplexity: float | None = None,
     sources: Sequence[str] | None = None,
 ) -> TranslationReport:
-    """Return all scores; `perplexity` is passed through, and untranslated copies are counted if there are `sources`."""
+    """Return all scores; `perplexity` is copied to the report, and `sources` are needed to count copies."""
     return TranslationReport(
         bleu=bleu(hypotheses, references, tokenize, lowercase),
         chrf=chrf(hypotheses, references, lowercase),
@@ -188,20 +184,18 @@ def evaluate_texts(
 
 
 def check_texts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Refuse what no score is defined for."""
+    """Raise DataError for empty texts or unequal numbers of texts."""
     if len(hypotheses) != len(references):
         raise DataError(
             f"expected one hypothesis for each reference, found {len(hypotheses)} hypotheses and "
-            f"{len(references)} references; is a line missing, or a line break too many?"
+            f"{len(references)} references; check for a missing line or an additional line break"
         )
     if not references:
-        raise DataError(
-            "there is nothing to evaluate: expected at least one pair of hypothesis and reference, found none"
-        )
+        raise DataError("expected at least one pair of hypothesis and reference, found none")
 
 
 def bleu_metric(tokenize: str, lowercase: bool) -> BLEU:
-    """sacreBLEU's metric; `force` only keeps it from warning on stderr that text looks tokenised."""
+    """Return sacreBLEU's metric; `force` only suppresses its warning that the text looks tokenised."""
     if tokenize not in TOKENIZERS:
         raise ConfigError(f"unknown BLEU tokenizer {tokenize!r}; expected one of {', '.join(TOKENIZERS)}")
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)

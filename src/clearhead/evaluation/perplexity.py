@@ -1,7 +1,4 @@
-"""How well a language model foresees a text. Knows sums and counts only; the caller measured them.
-
-Scores of guessed pieces: how many are right, and how surprising they were.
-"""
+"""Perplexity reports of causal and masked language models, computed from sums and counts."""
 
 import math
 from dataclasses import dataclass
@@ -9,55 +6,55 @@ from typing import Any
 
 
 def perplexity(nll: float) -> float:
-    """Return the perplexity of a mean negative log-likelihood in nats; above 50 nats that of 50, which is finite."""
+    """Return the perplexity of a mean negative log-likelihood in nats, limited to that of 50 nats to stay finite."""
     return math.exp(min(nll, 50.0))
 
 
 @dataclass(frozen=True)
 class PerplexityReport:
-    """The scores of one text. Only bits a byte or a character compare models that cut text into other pieces."""
+    """Perplexity of one text; only bits per byte or character compare models with different tokenizers."""
 
     nll: float
     """Negative log-likelihood of the whole text in nats."""
     tokens: int
-    """Predictions: all pieces, and the end of each document."""
+    """Number of predictions: all tokens, and the end of each document."""
     unknown: int
-    """Pieces that the vocabulary does not hold: they cost less than the text that they stand for."""
+    """Number of unknown tokens, which cost less than the text they replace."""
     characters: int
     bytes: int
     window: int
     stride: int
     documents: str
-    """Whether a token saw only its own document (apart), or those before it too (together)."""
+    """Context of a token: only its document (apart), or also the previous documents (together)."""
 
     @property
     def nats(self) -> float:
-        """Nats a token."""
+        """Return nats per token."""
         return self.nll / self.tokens
 
     @property
     def perplexity(self) -> float:
-        """Among how many equally likely tokens the model was undecided."""
+        """Return the exponential of nats per token."""
         return perplexity(self.nats)
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits a byte of UTF-8."""
+        """Return bits per byte of UTF-8."""
         return self.nll / math.log(2) / self.bytes
 
     @property
     def bits_per_character(self) -> float:
-        """Bits a character."""
+        """Return bits per character."""
         return self.nll / math.log(2) / self.characters
 
     @property
     def signature(self) -> str:
-        """How the figures came about."""
-        seen = f"window:{self.window}|stride:{self.stride}|documents:{self.documents}"
-        return f"{seen}|tokens:{self.tokens}|unknown:{self.unknown}"
+        """Return the settings and counts that the scores are based on."""
+        context = f"window:{self.window}|stride:{self.stride}|documents:{self.documents}"
+        return f"{context}|tokens:{self.tokens}|unknown:{self.unknown}"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields of the JSON output."""
         names = ("nats", "perplexity", "bits_per_byte", "bits_per_character")
         scores = {name: {"score": getattr(self, name), "signature": self.signature} for name in names}
         return {**scores, "tokens": self.tokens, "characters": self.characters, "bytes": self.bytes}
@@ -73,39 +70,41 @@ class PerplexityReport:
         )
 
 
-FIXED_SEED = 0  # of the masks that scores are counted over: the same for every model with the same pieces
+FIXED_SEED = 0  # seed of the masks, so that models with the same tokenizer are scored on the same masked tokens
 
 
 @dataclass(frozen=True)
 class MaskedReport:
-    """How well hidden pieces are guessed: each text has the same pieces hidden whenever it is scored."""
+    """Scores of masked-token prediction; a text has the same masked tokens each time it is scored."""
 
-    loss: float  # mean negative log-likelihood of a hidden piece
-    right: int
-    pieces: int
+    loss: float  # mean negative log-likelihood per masked token
+    correct: int
+    tokens: int
     examples: int
-    share: float
+    mask_probability: float
     whole_word_masking: bool
-    skipped: int = 0  # parts of which no piece is known, so that nothing could be hidden
+    skipped: int = 0  # texts without a known token, in which nothing can be masked
 
     @property
     def accuracy(self) -> float:
-        """The share of hidden pieces whose best guess is right, from 0 to 1."""
-        return self.right / self.pieces
+        """Return the fraction of masked tokens that are predicted correctly."""
+        return self.correct / self.tokens
 
     @property
     def pseudo_perplexity(self) -> float:
-        """The exponential of the loss. Not comparable with the perplexity of a model that reads from left to right."""
+        """Return the exponential of the loss, which is not comparable with the perplexity of a causal model."""
         return perplexity(self.loss)
 
     @property
     def signature(self) -> str:
-        """What the figures were counted over."""
-        unit = "words" if self.whole_word_masking else "pieces"
-        return f"hidden:{self.pieces}|share:{self.share:g}|unit:{unit}|shown:mask|seed:{FIXED_SEED}"
+        """Return the settings and counts that the scores are based on."""
+        unit = "words" if self.whole_word_masking else "tokens"
+        return (
+            f"masked:{self.tokens}|probability:{self.mask_probability:g}|unit:{unit}|replacement:mask|seed:{FIXED_SEED}"
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields of the JSON output."""
         return {
             "accuracy": {"score": self.accuracy, "signature": self.signature},
             "pseudo_perplexity": {"score": self.pseudo_perplexity, "signature": self.signature},
@@ -118,5 +117,5 @@ class MaskedReport:
         return (
             f"accuracy {100 * self.accuracy:.2f} % {self.signature}\n"
             f"pseudo-perplexity {self.pseudo_perplexity:.2f} {self.signature}\n"
-            f"examples {self.examples}" + (f", skipped {self.skipped} without a known piece" if self.skipped else "")
+            f"examples {self.examples}" + (f", skipped {self.skipped} without a known token" if self.skipped else "")
         )

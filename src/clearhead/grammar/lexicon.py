@@ -1,17 +1,17 @@
-"""Every word of the grammar as typed entries, built once from the tables; knows words, nothing of sentences."""
+"""Lexicon of the grammar: typed entries built once from the tables in `words` and `nouns`."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from clearhead.grammar import words
 from clearhead.grammar.nouns import NAMES, NOUN_TABLES
-from clearhead.grammar.verbs import GROUPS, VERB_TABLES
+from clearhead.grammar.words import KIND_GROUPS, VERB_TABLES
 
 Kinds = frozenset[str]
 
 
 class Noun(NamedTuple):
-    """A noun; `weak` marks masculines of the weak declension, `mass` nouns without a plural."""
+    """Noun; `weak` marks masculines of the weak declension, `mass` nouns without a plural."""
 
     english: str
     plural: str
@@ -25,9 +25,9 @@ class Noun(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb with its frame, the fitting kinds of subject and object, and what may follow (`extras`).
+    """Verb with its frame, the kinds of noun it accepts as subject and object, and the codes of its `adverbials`.
 
-    Of a kind that one of `names` belongs to, only the nouns in `names` are drawn as objects.
+    If `object_names` lists nouns of a kind, only these nouns of that kind are sampled as objects.
     """
 
     english: str
@@ -43,13 +43,13 @@ class Verb(NamedTuple):
     frame: str
     subjects: Kinds
     objects: Kinds
-    names: Kinds
-    extras: str
+    object_names: Kinds
+    adverbials: str
     stem: str
 
 
 class Adjective(NamedTuple):
-    """An adjective, the stem that takes endings, and the kinds of noun it fits."""
+    """Adjective, the stem that takes endings, and the kinds of noun it describes."""
 
     english: str
     german: str
@@ -59,7 +59,7 @@ class Adjective(NamedTuple):
 
 
 class Adverb(NamedTuple):
-    """A fixed adverbial of one or more words; `tenses` holds r (present), p (past), f (future)."""
+    """Fixed adverbial of one or more words; `tenses` contains r (present), p (past), f (future)."""
 
     english: tuple[str, ...]
     german: tuple[str, ...]
@@ -69,7 +69,10 @@ class Adverb(NamedTuple):
 
 
 class Preposition(NamedTuple):
-    """A preposition; `use` is place (both), location, direction, companion or purpose; `fits` kinds and nouns."""
+    """Preposition; `use` is place (location and direction), location, direction, companion or purpose.
+
+    `fits` contains the kinds and the names of the nouns it is sampled with.
+    """
 
     english: tuple[str, ...]
     german: str
@@ -80,7 +83,7 @@ class Preposition(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """A determiner; the empty one (`english` = "") stands before bare plurals and mass nouns."""
+    """Determiner; the empty one (`english` = "") is used with bare plurals and mass nouns."""
 
     english: str
     plural: str
@@ -89,8 +92,8 @@ class Determiner(NamedTuple):
     numbers: str
 
 
-class Personal(NamedTuple):
-    """A personal pronoun; `person` is 1s, 3s or p."""
+class PersonalPronoun(NamedTuple):
+    """Personal pronoun; `person` is 1s, 3s or p."""
 
     english: str
     english_object: str
@@ -101,7 +104,7 @@ class Personal(NamedTuple):
 
 
 class Modal(NamedTuple):
-    """A modal verb; multi-word English forms are tuples; an empty past means that there is none."""
+    """Modal verb; English forms are tuples of words, and an empty past means that the past is not used."""
 
     english: tuple[str, ...]
     third: tuple[str, ...]
@@ -116,15 +119,15 @@ def _rows(table: str, divider: str = "\n") -> Iterator[str]:
 
 
 def _kinds(text: str) -> Kinds:
-    """Kind names with the groups written out; `-` is no kind."""
-    found: set[str] = set()
+    """Return the kinds in a table cell with groups expanded; `-` denotes an empty set."""
+    kinds: set[str] = set()
     for word in text.replace("-", " ").split():
-        found.update(GROUPS.get(word, word).split())
-    return frozenset(found)
+        kinds.update(KIND_GROUPS.get(word, word).split())
+    return frozenset(kinds)
 
 
 def add_s(word: str) -> str:
-    """The regular English -s form: plural of a noun, third person of a verb."""
+    """Return the regular English -s form: plural of a noun, third person of a verb."""
     if word.endswith(("s", "x", "z", "ch", "sh", "o")):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -144,7 +147,7 @@ def _noun(row: str, kind: str) -> Noun:
 
 
 def _verb(row: str, frame: str) -> Verb:
-    english, german, subjects, objects, extras = (part.strip() for part in row.split(";"))
+    english, german, subjects, objects, adverbials = (part.strip() for part in row.split(";"))
     base, past, participle, *more = english.split()
     particle = more[0][1:] if more and more[0][0] == "+" else ""
     preposition = more[0][1:] if more and more[0][0] == ">" else ""
@@ -165,15 +168,15 @@ def _verb(row: str, frame: str) -> Verb:
         frame=frame,
         subjects=_kinds(subjects),
         objects=_kinds(kinds),
-        names=frozenset(names.strip(")").split()),
-        extras=extras,
+        object_names=frozenset(names.strip(")").split()),
+        adverbials=adverbials,
         stem=" ".join([base, *(word[1:] for word in more)]),
     )
 
 
 def _adjective(row: str, rank: int) -> Adjective:
-    words_, kinds = row.split(";")
-    english, german = words_.split()
+    pair, kinds = row.split(";")
+    english, german = pair.split()
     plain, _, inflected = german.partition("/")
     return Adjective(english, plain, inflected or plain.removesuffix("e"), _kinds(kinds), rank)
 
@@ -182,9 +185,9 @@ def _adverb(english: str, german: str, role: str, tenses: str = "rpf") -> Adverb
     return Adverb(tuple(english.split()), tuple(german.split()), tenses.strip(), role, english.strip())
 
 
-def _pairs(table: str, role: str) -> tuple[Adverb, ...]:
-    found = (row.split() for row in _rows(table, ";"))
-    return tuple(_adverb(english, german, role) for english, german in found)
+def _adverbs(table: str, role: str) -> tuple[Adverb, ...]:
+    pairs = (row.split() for row in _rows(table, ";"))
+    return tuple(_adverb(english, german, role) for english, german in pairs)
 
 
 def _parts(table: str, divider: str = "\n") -> Iterator[list[str]]:
@@ -196,13 +199,13 @@ def _preposition(row: str) -> Preposition:
     return Preposition(tuple(english.split()), german, case, use, frozenset(fits.split()), english)
 
 
-def _excluding() -> dict[str, Kinds]:
-    """Each adjective with those that are not said beside it, itself included."""
-    found = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
+def _incompatible() -> dict[str, Kinds]:
+    """Return for each adjective those that cannot describe the same noun, including itself."""
+    incompatible = {adjective.english: {adjective.english} for adjective in ADJECTIVES}
     for row in _rows(words.OPPOSITE_TABLE.replace(";", "\n")):
         for word in row.split():
-            found[word].update(row.split())
-    return {word: frozenset(others) for word, others in found.items()}
+            incompatible[word].update(row.split())
+    return {word: frozenset(others) for word, others in incompatible.items()}
 
 
 def _modal(row: str) -> Modal:
@@ -217,19 +220,19 @@ def _modal(row: str) -> Modal:
 NOUNS = tuple(_noun(row, kind) for kind, table in NOUN_TABLES.items() for row in _rows(table))
 VERBS = tuple(_verb(row, frame) for frame, table in VERB_TABLES.items() for row in _rows(table))
 ADJECTIVES = tuple(_adjective(row, rank) for rank, row in enumerate(_rows(words.ADJECTIVE_TABLE)))
-EXCLUDING = _excluding()
+INCOMPATIBLE = _incompatible()
 TIMES = tuple(_adverb(part[0], part[1], "time", part[2]) for part in _parts(words.TIME_TABLE))
-# Over and done with: these do not go with "has seen".
-FINISHED = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
-FREQUENCIES = _pairs(words.FREQUENCY_TABLE, "frequency")
-MANNERS = _pairs(words.MANNER_TABLE, "manner")
+# The English present perfect excludes these: "has seen yesterday" is ungrammatical.
+FINISHED_TIMES = tuple(time for time in TIMES if "p" in time.tenses and "r" not in time.tenses)
+FREQUENCIES = _adverbs(words.FREQUENCY_TABLE, "frequency")
+MANNERS = _adverbs(words.MANNER_TABLE, "manner")
 PLACES = tuple(_adverb(part[0], part[1], "place") for part in _parts(words.PLACE_TABLE, "|"))
-COMMENTS = _pairs(words.COMMENT_TABLE, "comment")
+COMMENTS = _adverbs(words.COMMENT_TABLE, "comment")
 ADVERBS = TIMES + FREQUENCIES + MANNERS + PLACES + COMMENTS
 PREPOSITIONS = tuple(_preposition(row) for row in _rows(words.PREPOSITION_TABLE))
 DETERMINERS = tuple(Determiner(*row.replace(" - ", "  ").split(" ")) for row in _rows(words.DETERMINER_TABLE))
 BARE = Determiner("", "", "", "strong", "p")
-PERSONALS = tuple(Personal(*row.split()) for row in _rows(words.PRONOUN_TABLE))
+PERSONAL_PRONOUNS = tuple(PersonalPronoun(*row.split()) for row in _rows(words.PRONOUN_TABLE))
 MODALS = tuple(_modal(row) for row in _rows(words.MODAL_TABLE))
 SUBORDINATORS = dict(row.split() for row in _rows(words.SUBORDINATOR_TABLE, ";"))
 COORDINATORS = dict(row.split() for row in _rows(words.COORDINATOR_TABLE, ";"))
@@ -244,9 +247,67 @@ FUNCTION_STEMS = ("it", "that", "who", "of", "not", "will")
 
 
 def stems() -> tuple[str, ...]:
-    """Every stem of the English side, once each; a verb with its particle is one stem."""
-    entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONALS) for entry in group]
+    """Return every English stem once; a verb with its particle is one stem."""
+    entries = [entry.english for group in (NOUNS, ADJECTIVES, DETERMINERS, PERSONAL_PRONOUNS) for entry in group]
     entries += [entry.stem for group in (VERBS, ADVERBS, PREPOSITIONS) for entry in group]
     entries += [*NAMES, *(modal.english[0] for modal in MODALS)]
     entries += [*SUBORDINATORS, *COORDINATORS, *INTENSIFIERS, *FUNCTION_STEMS]
     return tuple(dict.fromkeys(entries))
+
+
+ARTICLES = {"m": "der", "f": "die", "n": "das"}
+
+
+def _noun_entry(noun: Noun) -> str:
+    plural = "no plural" if noun.mass else f"{noun.plural}: {noun.german_plural}"
+    genitive = "" if noun.gender == "f" else f", des {noun.genitive}"
+    weak = ", weak" if noun.weak else ""
+    return f"{noun.english}: {ARTICLES[noun.gender]} {noun.german}{genitive} ({plural}{weak})"
+
+
+def _verb_entry(verb: Verb) -> str:
+    auxiliary = "ist" if verb.uses_sein else "hat"
+    prefix = f"{verb.prefix}|" if verb.prefix else ""
+    separated = f" {verb.prefix}" if verb.prefix else ""
+    arguments = f"; subject {' '.join(sorted(verb.subjects))}"
+    if verb.objects:
+        arguments += f"; object {' '.join(sorted(verb.objects))}"
+    if verb.object_names:
+        arguments += f" ({' '.join(sorted(verb.object_names))})"
+    forms = f"{prefix}{verb.infinitive}, {verb.third}{separated}, {auxiliary} {verb.german_participle}"
+    return f"{verb.stem} ({verb.past}, {verb.participle}): {forms}{arguments}"
+
+
+def _preposition_entry(preposition: Preposition) -> str:
+    return f"{preposition.stem}: {preposition.german} + {preposition.case} ({preposition.use})"
+
+
+def word_list() -> str:
+    """Return the Markdown list in `docs/grammar.md`: every English word with its German lemma, one per line."""
+    lines: list[str] = []
+    for kind in NOUN_TABLES:
+        lines += [f"\n### Nouns: {kind}\n", *(f"- {_noun_entry(noun)}" for noun in NOUNS if noun.kind == kind)]
+    for frame, verbs in VERBS_BY_FRAME.items():
+        lines += [f"\n### Verbs: {frame}\n", *(f"- {_verb_entry(verb)}" for verb in verbs)]
+    lines += ["\n### Adjectives, with the kinds they fit\n"]
+    for word in ADJECTIVES:
+        stem = "" if word.inflected == word.german.removesuffix("e") else f" ({word.inflected}-)"
+        lines.append(f"- {word.english}: {word.german}{stem}; {' '.join(sorted(word.kinds))}")
+    lines += ["\n### Adverbials\n"]
+    lines += [f"- {word.stem}: {' '.join(word.german)} ({word.role})" for word in ADVERBS]
+    lines += ["\n### Prepositions\n", *(f"- {_preposition_entry(entry)}" for entry in PREPOSITIONS)]
+    lines += ["\n### Determiners\n"]
+    for det in DETERMINERS:
+        forms = " / ".join(dict.fromkeys(form for form in (det.english, det.plural) if form))
+        lines.append(f"- {forms}: {det.german}-, {det.declension}")
+    lines += ["\n### Pronouns, names, modals, conjunctions\n"]
+    for entry in PERSONAL_PRONOUNS:
+        german = ", ".join((entry.nominative, entry.accusative, entry.dative))
+        lines.append(f"- {entry.english} (object: {entry.english_object}): {german}")
+    lines.append(f"- names: {', '.join(NAMES)} (same in German, no endings)")
+    for modal in MODALS:
+        past = f", past {' '.join(modal.past)}: {modal.german_past}" if modal.past else ""
+        lines.append(f"- {' '.join(modal.english)}: {modal.infinitive} ({modal.present}){past}")
+    conjunctions = {**SUBORDINATORS, **COORDINATORS, **INTENSIFIERS}
+    lines += [f"- {source}: {target}" for source, target in conjunctions.items()]
+    return "\n".join(lines).strip() + "\n"

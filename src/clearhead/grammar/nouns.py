@@ -1,8 +1,8 @@
-"""The nouns, as one table a kind; knows spelling and meaning classes, nothing of inflection.
+"""Table of nouns for each kind (semantic class).
 
-Columns: English, English plural (`-` regular, `!` none: a mass noun), German, gender (m, f, n), German plural,
-German genitive (`-` for feminines). A German plural that ends in `*` marks a weak masculine: every form but the
-nominative singular equals the plural.
+Columns: English, English plural (`-` regular, `!` for a mass noun), German, gender (m, f, n), German plural,
+German genitive (`-` for feminines). A German plural that ends in `*` marks a weak masculine: every form except
+the nominative singular equals the plural.
 """
 
 NOUN_TABLES: dict[str, str] = {

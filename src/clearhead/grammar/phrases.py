@@ -1,30 +1,29 @@
-"""From noun phrases, pronouns and adverbials to the words of both languages, with the units that align them.
+"""Noun phrases, pronouns and adverbials in both languages, with the units that align their words.
 
-Each word is a token: its text and a bit set of units. Two words of the two languages are aligned if they share a
-unit, so that alignment is decided where the words are made and survives any reordering.
+Each token consists of a word and a bit set of units. A source word and a target word are aligned if they share a
+unit, so the alignment is set when the words are generated and is not affected by reordering.
 """
 
-from clearhead.grammar import german
-from clearhead.grammar.english import indefinite
-from clearhead.grammar.lexicon import DETERMINER, Adverb, Personal
-from clearhead.grammar.syntax import Couple, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
-from clearhead.grammar.verb_groups import Token, Tokens
+from clearhead.grammar import inflection
+from clearhead.grammar.inflection import Token, Tokens, indefinite_article
+from clearhead.grammar.lexicon import DETERMINER, Adverb, PersonalPronoun
+from clearhead.grammar.syntax import Coordination, Gap, It, Name, Nominal, NounPhrase, PrepositionPhrase
 
-Both = tuple[Tokens, Tokens]
+TokenPair = tuple[Tokens, Tokens]
 COMMA: Token = (",", 0)
 
 
 def person_of(nominal: Nominal) -> str:
-    """1s, 3s or p: what the verb agrees with."""
-    if isinstance(nominal, Personal):
+    """Return the person that the verb agrees with: 1s, 3s or p."""
+    if isinstance(nominal, PersonalPronoun):
         return nominal.person
     if isinstance(nominal, NounPhrase | Gap):
         return "p" if nominal.plural else "3s"
-    return "p" if isinstance(nominal, Couple) else "3s"
+    return "p" if isinstance(nominal, Coordination) else "3s"
 
 
 class PhraseBuilder:
-    """Makes phrases; collects the stems, the stem combinations and the unit of each noun on the way."""
+    """Builder of phrases; records the stems, the stem combinations and the unit of each noun."""
 
     def __init__(self) -> None:
         self.unit = 1
@@ -35,13 +34,13 @@ class PhraseBuilder:
         self.it_unit = 0
 
     def new(self, stem: str) -> int:
-        """A fresh unit for a word of this stem."""
+        """Record a stem and return a new unit for it."""
         self.unit <<= 1
         self.stems.append(stem)
         return self.unit
 
-    def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> Both:
-        """The phrase without its relative clause; a unit of negation turns the determiner into kein."""
+    def noun_phrase(self, tree: NounPhrase, case: str, negation: int = 0) -> TokenPair:
+        """Return the phrase without its relative clause; a nonzero negation unit replaces the determiner by kein."""
         noun, plural = tree.noun, tree.plural
         gender = "p" if plural else noun.gender
         source: Tokens = []
@@ -53,14 +52,14 @@ class PhraseBuilder:
             negation |= mask if negation else 0
         if negation:
             det = DETERMINER["no"]
-            target.append((german.determiner(det, case, gender), negation))
+            target.append((inflection.german_determiner(det, case, gender), negation))
         elif det.english:
-            target.append((german.determiner(det, case, gender), mask))
+            target.append((inflection.german_determiner(det, case, gender), mask))
         if tree.very:
             mask = self.new("very")
             source.append(("very", mask))
             target.append(("sehr", mask))
-        ending = german.ENDINGS[det.declension][case, gender]
+        ending = inflection.ENDINGS[det.declension][case, gender]
         for adjective in tree.adjectives:
             mask = self.new(adjective.english)
             self.combinations.append((adjective.english, noun.english))
@@ -69,15 +68,15 @@ class PhraseBuilder:
         mask = self.new(noun.english)
         self.heads[id(tree)] = mask
         source.append((noun.plural if plural else noun.english, mask))
-        target.append((german.NOUN_FORMS[noun.german, case, plural], mask))
+        target.append((inflection.NOUN_FORMS[noun.german, case, plural], mask))
         if source[0][0] == "a":
-            source[0] = (indefinite(source[1][0]), source[0][1])
+            source[0] = (indefinite_article(source[1][0]), source[0][1])
         if tree.genitive:
             self.add_genitive(tree.genitive, source, target)
         return source, target
 
     def add_genitive(self, tree: NounPhrase, source: Tokens, target: Tokens) -> None:
-        """ "of the house": des Hauses; "of" belongs to the German determiner, which carries the case."""
+        """Append a genitive ("of the house": "des Hauses"); "of" is aligned with the German determiner."""
         of = self.new("of")
         inner_source, inner_target = self.noun_phrase(tree, "genitive")
         source.append(("of", of))
@@ -86,16 +85,16 @@ class PhraseBuilder:
         target.append((word, mask | of))
         target += inner_target[1:]
 
-    def nominal(self, tree: Nominal, case: str, negation: int = 0) -> Both:
-        """Any nominal in a case, without its relative clause."""
+    def nominal(self, tree: Nominal, case: str, negation: int = 0) -> TokenPair:
+        """Return a nominal in the given case, without its relative clause."""
         if isinstance(tree, NounPhrase):
             return self.noun_phrase(tree, case, negation)
-        if isinstance(tree, Couple):
+        if isinstance(tree, Coordination):
             first = self.noun_phrase(tree.first, case)
             mask = self.new("and")
             second = self.noun_phrase(tree.second, case)
             return [*first[0], ("and", mask), *second[0]], [*first[1], ("und", mask), *second[1]]
-        if isinstance(tree, Personal):
+        if isinstance(tree, PersonalPronoun):
             mask = self.new(tree.english)
             word = tree.english if case == "nominative" else tree.english_object
             forms = {"nominative": tree.nominative, "accusative": tree.accusative, "dative": tree.dative}
@@ -106,18 +105,20 @@ class PhraseBuilder:
         if isinstance(tree, It):
             mask = self.it_unit = self.new("it")
             self.it = tree
-            return [("it", mask)], [(german.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
+            return [("it", mask)], [(inflection.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
         return self.relative_pronoun(tree, case)
 
-    def relative_pronoun(self, tree: Gap, case: str) -> Both:
-        """who and whom for persons, that for the rest."""
+    def relative_pronoun(self, tree: Gap, case: str) -> TokenPair:
+        """Return the relative pronoun: "who" or "whom" for persons, otherwise "that"."""
         is_person = tree.noun.kind == "person"
         mask = self.new("who" if is_person else "that")
         word = "that" if not is_person else "who" if case == "nominative" else "whom"
-        return [(word, mask)], [(german.relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)]
+        return [(word, mask)], [
+            (inflection.german_relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)
+        ]
 
-    def preposition_phrase(self, tree: PrepositionPhrase) -> Both:
-        """A preposition with its phrase; the German article contracts where it can."""
+    def preposition_phrase(self, tree: PrepositionPhrase) -> TokenPair:
+        """Return a preposition with its phrase; preposition and German article are contracted where possible."""
         preposition = tree.preposition
         mask = self.new(preposition.stem)
         case = preposition.case
@@ -127,8 +128,8 @@ class PhraseBuilder:
         words: Tokens = [(word, mask) for word in preposition.english]
         return [*words, *source], contract((preposition.german, mask), target)
 
-    def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> Both:
-        """An adverb or a phrase with a preposition; nothing for None."""
+    def adverbial(self, tree: PrepositionPhrase | Adverb | None) -> TokenPair:
+        """Return an adverb or a prepositional phrase; two empty lists for None."""
         if tree is None:
             return [], []
         if isinstance(tree, PrepositionPhrase):
@@ -138,8 +139,8 @@ class PhraseBuilder:
 
 
 def contract(preposition: Token, target: Tokens) -> Tokens:
-    """in + dem Haus: im Haus; the contracted word belongs to both."""
-    short = german.CONTRACTIONS.get((preposition[0], target[0][0]))
-    if short is None:
+    """Contract preposition and article ("in dem Haus": "im Haus"); the contraction has the units of both."""
+    contraction = inflection.CONTRACTIONS.get((preposition[0], target[0][0]))
+    if contraction is None:
         return [preposition, *target]
-    return [(short, preposition[1] | target[0][1]), *target[1:]]
+    return [(contraction, preposition[1] | target[0][1]), *target[1:]]

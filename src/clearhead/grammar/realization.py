@@ -1,36 +1,36 @@
-"""From a tree to both sentences: the order of words in each language, commas, alignment, the antecedent of "it"."""
+"""Realization of a tree as sentences: word order and commas of both languages, alignment, the antecedent of "it"."""
 
 from typing import NamedTuple
 
 from clearhead.grammar.examples import Example, Pronoun
-from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, Personal
-from clearhead.grammar.phrases import COMMA, Both, PhraseBuilder, contract, person_of
-from clearhead.grammar.syntax import Clause, Gap, It, Joined, Nominal, NounPhrase, Sentence, uses_kein
-from clearhead.grammar.verb_groups import Tokens, Units, verb_group
+from clearhead.grammar.inflection import Tokens, Units, verb_group
+from clearhead.grammar.lexicon import COORDINATORS, INTENSIFIERS, SUBORDINATORS, PersonalPronoun
+from clearhead.grammar.phrases import COMMA, PhraseBuilder, TokenPair, contract, person_of
+from clearhead.grammar.syntax import Clause, ConjoinedClause, Gap, It, Nominal, NounPhrase, Sentence, uses_kein
 
 
-class Middle(NamedTuple):
-    """What stands between subject and the end of the clause: English after the verb, German middle field, and after."""
+class MiddleField(NamedTuple):
+    """Words after the subject: English after the verb group, the German middle field, and the German postfield."""
 
     source: Tokens
     target: Tokens
     after: Tokens
 
 
-class Realiser(PhraseBuilder):
-    """Makes one sentence."""
+class SentenceBuilder(PhraseBuilder):
+    """Builder of one sentence."""
 
-    def sentence(self, tree: Sentence) -> Both:
-        """Both sides, with the full stop."""
+    def sentence(self, tree: Sentence) -> TokenPair:
+        """Return both sides of a sentence, with the full stop."""
         source: Tokens = []
         target: Tokens = []
         if tree.before:
             self.add(source, target, self.subordinate(tree.before))
-            self.mark(",", source, target)
+            self.add_punctuation(",", source, target)
         self.add(source, target, self.clause(tree.main, "inverted" if tree.before else "main"))
-        for part in tree.joined:
+        for part in tree.conjuncts:
             if part.conjunction == "but":
-                self.mark(",", source, target)
+                self.add_punctuation(",", source, target)
             unit = self.new(part.conjunction)
             source.append((part.conjunction, unit))
             target.append((COORDINATORS[part.conjunction], unit))
@@ -38,23 +38,23 @@ class Realiser(PhraseBuilder):
         if tree.after:
             target.append(COMMA)
             self.add(source, target, self.subordinate(tree.after))
-        self.mark(".", source, target)
+        self.add_punctuation(".", source, target)
         return source, target
 
-    def mark(self, sign: str, source: Tokens, target: Tokens) -> None:
-        """A punctuation mark that both sides have."""
+    def add_punctuation(self, sign: str, source: Tokens, target: Tokens) -> None:
+        """Append a punctuation mark to both sides and align them."""
         self.unit <<= 1
         source.append((sign, self.unit))
         target.append((sign, self.unit))
 
     @staticmethod
-    def add(source: Tokens, target: Tokens, more: Both) -> None:
-        """Append to both sides."""
+    def add(source: Tokens, target: Tokens, more: TokenPair) -> None:
+        """Append tokens to both sides."""
         source += more[0]
         target += more[1]
 
-    def subordinate(self, part: Joined) -> Both:
-        """A clause with its subordinating conjunction; verb last."""
+    def subordinate(self, part: ConjoinedClause) -> TokenPair:
+        """Return a verb-last clause with its subordinating conjunction."""
         unit = self.new(part.conjunction)
         word = SUBORDINATORS[part.conjunction]
         if part.conjunction == "when" and part.clause.tense == "past":
@@ -62,10 +62,10 @@ class Realiser(PhraseBuilder):
         source, target = self.clause(part.clause, "last")
         return [(part.conjunction, unit), *source], [(word, unit), *target]
 
-    def clause(self, tree: Clause, order: str) -> Both:
-        """One clause; order is main, inverted (something stands before it) or last."""
+    def clause(self, tree: Clause, order: str) -> TokenPair:
+        """Return a clause; `order` is main, inverted (a subordinate clause precedes it) or last (verb-last)."""
         front_source, front_target = self.adverbial(tree.front)
-        gap: Both = ([], [])
+        gap: TokenPair = ([], [])
         if isinstance(tree.direct, Gap):
             gap = self.nominal(tree.direct, "dative" if tree.verb.frame == "dative" else "accusative")
         source, subject = self.nominal(tree.subject, "nominative")
@@ -92,15 +92,15 @@ class Realiser(PhraseBuilder):
             return source, [*front_target, group.finite, *subject, *end]
         return source, [*subject, group.finite, *end]
 
-    def middle(self, tree: Clause, units: Units, frequency: Tokens) -> Middle:
-        """Objects and adverbials of both sides; see docs/grammar.md for the two orders."""
+    def middle(self, tree: Clause, units: Units, frequency: Tokens) -> MiddleField:
+        """Return objects and adverbials of both sides in the orders documented in docs/grammar.md."""
         verb = tree.verb
         takes_kein = tree.is_negated and uses_kein(tree)
         negation: Tokens = [("nicht", units.negation)] if tree.is_negated and not takes_kein else []
         indirect = self.nominal(tree.indirect, "dative") if tree.indirect else ([], [])
         direct, prepositional, relative = self.direct(tree, units, units.negation if takes_kein else 0)
         particle: Tokens = [(verb.particle, units.main)] if verb.particle else []
-        if is_light(tree.direct):
+        if is_pronoun(tree.direct):
             english_objects = [*indirect[0], *direct[0], *particle]
         else:
             english_objects = [*particle, *indirect[0], *direct[0]]
@@ -109,7 +109,7 @@ class Realiser(PhraseBuilder):
         place = self.adverbial(tree.place)
         time = self.adverbial(tree.time)
         predicate = self.predicate(tree)
-        that = self.that(tree)
+        that = self.that_clause(tree)
         source = [
             *english_objects,
             *relative[0],
@@ -121,24 +121,27 @@ class Realiser(PhraseBuilder):
             *that[0],
         ]
         objects = [*indirect[1], *direct[1]]
-        light, heavy = (objects, []) if is_light(tree.direct) else ([], objects)
-        if is_light(tree.indirect):
+        light, heavy = (objects, []) if is_pronoun(tree.direct) else ([], objects)
+        if is_pronoun(tree.indirect):
             light, heavy = indirect[1], direct[1]
         target = [*light, *time[1], *frequency, *heavy, *negation]
         target += [*manner[1], *prepositional, *companion[1], *place[1], *predicate[1]]
         after = [COMMA, *relative[1], COMMA] if relative[1] else []
-        return Middle(source, target, [*after, *that[1]])
+        return MiddleField(source, target, [*after, *that[1]])
 
-    def direct(self, tree: Clause, units: Units, negation: int) -> tuple[Both, Tokens, Both]:
-        """The object, German prepositional object (then the object's German side is empty), its relative clause."""
+    def direct(self, tree: Clause, units: Units, negation: int) -> tuple[TokenPair, Tokens, TokenPair]:
+        """Return the object, its German side if it is prepositional there, and its relative clause.
+
+        The German side of the first pair is empty for an object that is prepositional in German.
+        """
         verb, item = tree.verb, tree.direct
-        nothing: Both = ([], [])
+        empty: TokenPair = ([], [])
         if item is None:
-            return nothing, [], nothing
+            return empty, [], empty
         bound: Tokens = [(verb.preposition, units.main)] if verb.preposition else []
         if isinstance(item, Gap):
-            return (bound, []), [], nothing
-        self.note_objects(tree)
+            return (bound, []), [], empty
+        self.record_object(tree)
         word, _, case = verb.frame.rpartition("+")
         prepositional: Tokens = []
         if word:
@@ -148,19 +151,19 @@ class Realiser(PhraseBuilder):
             prepositional, target = contract((word, mask), target), []
         else:
             source, target = self.nominal(item, "dative" if case == "dative" else "accusative", negation)
-        relative = nothing
+        relative = empty
         if isinstance(item, NounPhrase) and item.relative:
             relative = self.clause(item.relative, "last")
         return ([*bound, *source], target), prepositional, relative
 
-    def note_objects(self, tree: Clause) -> None:
-        """Record verb and object noun as a combination; "it" counts as its noun."""
+    def record_object(self, tree: Clause) -> None:
+        """Record the combination of verb and object noun; "it" counts as its antecedent."""
         item = tree.direct.antecedent if isinstance(tree.direct, It) else tree.direct
         if isinstance(item, NounPhrase):
             self.combinations.append((tree.verb.stem, item.noun.english))
 
-    def predicate(self, tree: Clause) -> Both:
-        """The adjective after "to be"."""
+    def predicate(self, tree: Clause) -> TokenPair:
+        """Return the predicate adjective with its intensifier."""
         if tree.predicate is None:
             return [], []
         source: Tokens = []
@@ -176,8 +179,8 @@ class Realiser(PhraseBuilder):
         unit = self.new(adjective.english)
         return [*source, (adjective.english, unit)], [*target, (adjective.german, unit)]
 
-    def that(self, tree: Clause) -> Both:
-        """A that-clause, after the end of its main clause."""
+    def that_clause(self, tree: Clause) -> TokenPair:
+        """Return the that-clause, which follows the end of its main clause."""
         if tree.that is None:
             return [], []
         unit = self.new("that")
@@ -185,13 +188,13 @@ class Realiser(PhraseBuilder):
         return [("that", unit), *source], [COMMA, ("dass", unit), *target, COMMA]
 
 
-def is_light(item: Nominal | None) -> bool:
-    """Whether the object is a pronoun: before the time adverbial in German, before the particle in English."""
-    return isinstance(item, Personal | It)
+def is_pronoun(item: Nominal | None) -> bool:
+    """Return whether an object is a pronoun: before the time adverbial in German, before the particle in English."""
+    return isinstance(item, PersonalPronoun | It)
 
 
-def tidy(target: Tokens) -> Tokens:
-    """German commas as they are written: one where two meet, none before the full stop."""
+def normalize_commas(target: Tokens) -> Tokens:
+    """Merge adjacent German commas and remove those before the full stop."""
     result: Tokens = []
     for token in target:
         if result and result[-1][0] == "," and token[0] in ",.":
@@ -201,66 +204,66 @@ def tidy(target: Tokens) -> Tokens:
     return result
 
 
-def text_of(tokens: Tokens) -> str:
-    """The words as a sentence: a capital first, no space before punctuation."""
+def join_words(tokens: Tokens) -> str:
+    """Return the sentence as text: capitalised, without space before punctuation."""
     text = " ".join([token[0] for token in tokens]).replace(" ,", ",").replace(" .", ".")
     return text[0].upper() + text[1:]
 
 
 def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
-    """The pairs of words that share a unit, in order."""
-    places: dict[int, list[int]] = {}
+    """Return the (source, target) index pairs of words that share a unit, in order."""
+    positions: dict[int, list[int]] = {}
     for j, (_, mask) in enumerate(target):
         while mask:
             low = mask & -mask
-            places.setdefault(low, []).append(j)
+            positions.setdefault(low, []).append(j)
             mask ^= low
     pairs: list[tuple[int, int]] = []
     for i, (_, mask) in enumerate(source):
-        found = places.get(mask)
-        if found is None:
-            found = []
+        aligned = positions.get(mask)
+        if aligned is None:
+            aligned = []
             while mask:
                 low = mask & -mask
-                found += places.get(low, ())
+                aligned += positions.get(low, ())
                 mask ^= low
-            found = sorted(set(found))
-        pairs += [(i, j) for j in found]
+            aligned = sorted(set(aligned))
+        pairs += [(i, j) for j in aligned]
     return tuple(pairs)
 
 
-def find(tokens: Tokens, unit: int) -> int:
-    """The index of the first word of a unit."""
+def find_unit(tokens: Tokens, unit: int) -> int:
+    """Return the index of the first word of a unit."""
     return next(i for i, token in enumerate(tokens) if token[1] & unit)
 
 
-class Realised:
-    """A realised sentence: its text and stem combinations at once, the whole example when asked."""
+class RealizedSentence:
+    """Realized sentence; the text and the stem combinations are computed at once, the example on demand."""
 
     __slots__ = ("builder", "combinations", "source", "source_tokens", "target_tokens")
 
     def __init__(self, tree: Sentence) -> None:
-        self.builder = Realiser()
+        self.builder = SentenceBuilder()
         self.source_tokens, target = self.builder.sentence(tree)
-        self.target_tokens = tidy(target)
-        self.source = text_of(self.source_tokens)
+        self.target_tokens = normalize_commas(target)
+        self.source = join_words(self.source_tokens)
         self.combinations = self.builder.combinations
 
     def example(self) -> Example:
-        """The example, with alignment."""
+        """Return the example, with alignment."""
         alignment = align(self.source_tokens, self.target_tokens)
         stems = tuple(self.builder.stems)
-        return Example(self.source, text_of(self.target_tokens), alignment, self.pronoun(), stems)
+        return Example(self.source, join_words(self.target_tokens), alignment, self.pronoun(), stems)
 
     def has_pronoun(self) -> bool:
-        """Whether the sentence has "it"."""
+        """Return whether the sentence contains "it"."""
         return self.builder.it is not None
 
     def pronoun(self) -> Pronoun | None:
-        """Where "it" and its antecedent stand on both sides."""
+        """Return the positions of "it" and its antecedent on both sides, or None."""
         if self.builder.it is None:
             return None
         noun, it = self.builder.heads[id(self.builder.it.antecedent)], self.builder.it_unit
         source, target = self.source_tokens, self.target_tokens
-        index, antecedent = find(source, it), find(source, noun)
-        return Pronoun(index, antecedent, index - antecedent, find(target, it), find(target, noun))
+        index, antecedent = find_unit(source, it), find_unit(source, noun)
+        return Pronoun(index, antecedent, index - antecedent, find_unit(target, it), find_unit(target, noun))

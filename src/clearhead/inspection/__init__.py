@@ -1,5 +1,8 @@
-"""What happened inside: every attention and every stream of a real run, read off the running model, and what it means.
+"""Inspection of a trained model: traces of real runs, analyses of traces, and rendering of attention.
 
-`trace` is what was seen, `tracing` makes it; everything else stands on these two: statistics of heads, the logit lens,
-ablation, attribution, importance, alignment, and pictures.
+- `trace` records one run: attention weights, residual streams, logits, candidates and the beam tree.
+- `analyses` compute from a trace or a network: head statistics, logit lens, ablation, attribution, word alignment.
+- `render` draws attention as SVG, PNG or one HTML file.
+
+The package may import every package that comes before it (config to training), but not api, serving, study or cli.
 """

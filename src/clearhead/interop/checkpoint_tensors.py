@@ -137,11 +137,11 @@ ALLOWED_NAMES: list[Any] = [
 def load_pickle(path: Path) -> Any:
     """Return the content of a torch checkpoint without executing anything; raise InteropError for forbidden names."""
     with safe_globals(ALLOWED_NAMES), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Detected pickle protocol")  # torch.load reports what it cannot read
+        warnings.filterwarnings("ignore", "Detected pickle protocol")  # the reader reports what it cannot read
         try:
             forbidden = sorted(get_unsafe_globals_in_checkpoint(path))
         except (ValueError, RuntimeError, UnpicklingError, EOFError, IndexError, KeyError):
-            forbidden = []  # an old file, or not a checkpoint: torch.load reports it
+            forbidden = []  # an old file, or not a checkpoint: the reader reports it
         if forbidden:
             raise _forbidden_name_error(path, ", ".join(forbidden))
         try:

@@ -89,7 +89,7 @@ def unsupported(config: ModelConfig) -> list[str]:
 
 def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
     """Return the tokens of both sides; in a vocabulary without <unk>, such as GPT-2's, the end token replaces it."""
-    sides = [[side.piece(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
+    sides = [[side.token(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
     unknown = tokenizer.target.unk_id if tokenizer.target.unk_id >= 0 else tokenizer.target.eos_id
     return CTranslate2Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import BundleError, InteropError
-from clearhead.files import filling, write_new
+from clearhead.files import create_folder, write_new
 from clearhead.interop import ctranslate2
 from clearhead.interop.huggingface import folders
 from clearhead.interop.onnx import encoders, generators
@@ -54,7 +54,7 @@ def export(
     if out.exists() and not overwrite:
         raise BundleError(f"{out} exists already; choose another folder, or add --overwrite to replace it")
     try:
-        with filling(out, overwrite) as folder:
+        with create_folder(out, overwrite) as folder:
             return EXPORTERS[to].write(model, folder, compute_type)
     except OSError as error:
         raise BundleError(f"cannot write {out}: {error.strerror or error}; nothing was written") from error

@@ -180,7 +180,7 @@ def _tokenizer(
     path: Path, dictionaries: Sequence[Path], codes: Path | None, model: ModelConfig, options: SettingsReader
 ) -> ImportedTokenizer:
     """Return the tokenizer of both sides, which share the codes."""
-    sizes = [model.read_vocab_size, model.vocab_size]
+    sizes = [model.input_vocab_size, model.vocab_size]
     files = _find_dictionaries(path, dictionaries, sizes, options)
     vocabularies = [_read_dictionary(file, size) for file, size in zip(files, sizes, strict=True)]
     codes = codes or _find_file(path, CODES_PATTERNS)

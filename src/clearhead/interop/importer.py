@@ -56,7 +56,7 @@ def import_checkpoint(source: ImportSource, out: Path, overwrite: bool = False) 
         config=imported.config.model_dump(mode="json"),
         tokenizer=imported.tokenizer.to_json() if imported.tokenizer else bundle.NO_TOKENIZER,
         weights_kind="imported",
-        data=imported.config.data.language_facts(),
+        data=imported.config.data.language_settings(),
         training={"imported_from": source.path.name, "format": imported.format, "parameters": parameters},
     )
     return ImportResult(out, imported.config, imported.format, parameters, imported.unused_tensors, imported.notes)

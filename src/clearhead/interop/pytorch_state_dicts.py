@@ -205,7 +205,7 @@ def _tokenizer(path: Path, dictionaries: Sequence[Path], model: ModelConfig) -> 
     if not dictionaries:
         raise InteropError(f"{path} has no vocabulary; add --dict SOURCE --dict TARGET, files with one token per line")
     sides: list[ImportedTokenizer] = []
-    for file, size in ((dictionaries[0], model.read_vocab_size), (dictionaries[-1], model.vocab_size)):
+    for file, size in ((dictionaries[0], model.input_vocab_size), (dictionaries[-1], model.vocab_size)):
         lines = read_lines(file)
         words = lines[:-1] if lines and not lines[-1] else lines
         ids = {word: index for index, word in reversed([*enumerate(words)])}

@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Pipeline
 
-from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, Spelling
+from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, WordBoundary
 from clearhead.errors import InteropError
 
 NORMAL, UNKNOWN_KIND, USER_DEFINED = 1, 2, 4  # kinds of tokens; the others never occur in text
@@ -152,7 +152,7 @@ def build_tokenizer(
     pipeline: Pipeline,
     tokens: Sequence[str],
     ids: Mapping[str, int],
-    spelling: Spelling,
+    spelling: WordBoundary,
     roles: Mapping[str, int],
     size: int,
     prefix: Sequence[int] = (),

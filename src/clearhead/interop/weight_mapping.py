@@ -176,7 +176,7 @@ def check_parameter_count(config: ModelConfig, tensors: CheckpointTensors) -> No
         "transformer": config.num_encoder_layers + config.num_decoder_layers,
     }
     expected = layers.get(config.family, config.num_encoder_layers) * layer
-    expected += width * config.read_vocab_size if config.has_text else 0
+    expected += width * config.input_vocab_size if config.has_text else 0
     num_values = count_values(tensors)
     if expected > _MAX_SIZE_RATIO * num_values:
         raise InteropError(

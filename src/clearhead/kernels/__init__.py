@@ -2,7 +2,7 @@
 
 Each computes the formula in its docstring, up to rounding; dropout draws separate masks. Inside `disabled()` they
 consist of torch's operators, with the same masks. A layout says which rows of the activations belong to which sequence:
-padded, or padding-free where a CPU trains.
+padded, or padding-free where a CPU trains. Imports torch, and no other package of clearhead.
 """
 
 from clearhead.kernels.additive_attention import additive_scores

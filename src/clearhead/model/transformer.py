@@ -57,7 +57,7 @@ class Transformer(nn.Module):
             target_tokens = TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding: nn.Module = PatchEmbedding(config)
         else:
-            source_tokens = TokenEmbedding(config.read_vocab_size, config.model_dim)
+            source_tokens = TokenEmbedding(config.input_vocab_size, config.model_dim)
             target_tokens = source_tokens if config.ties_input else TokenEmbedding(config.vocab_size, config.model_dim)
             self.source_embedding = PositionedEmbedding(source_tokens, config)
         self.target_embedding = PositionedEmbedding(target_tokens, config)

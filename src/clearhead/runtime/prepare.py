@@ -93,7 +93,7 @@ def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]
         "key_width": model.head_key_dim,
         "value_width": model.head_value_dim,
         "vocabulary": model.vocab_size,
-        "source_vocabulary": model.read_vocab_size,
+        "source_vocabulary": model.input_vocab_size,
         "max_positions": model.max_positions,
         "labels": model.num_labels if is_encoder else 0,
         "segments": model.num_segments,

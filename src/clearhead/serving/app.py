@@ -1,7 +1,8 @@
-"""The HTTP server: its routes, each a few lines over `traces` and `views`."""
+"""Routes of the HTTP server."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,151 +12,177 @@ from starlette.staticfiles import StaticFiles
 
 from clearhead.api import Model
 from clearhead.extras import require_package
+from clearhead.inspection.trace.head_ref import list_sublayers
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import ErrorBody, RequestError, add_handlers
 from clearhead.serving.middleware import Limits, SecurityMiddleware
-from clearhead.serving.model_card import model_card
 from clearhead.serving.requests import AblationRequest, TraceRequest, TranslateRequest
 from clearhead.serving.trace_store import TraceStore
+from clearhead.tasks.registry import get_task
 
 PAGE = Path(__file__).parent / "page"
-REFUSALS: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 408, 413, 422, 501, 503)
 }
+EXAMPLES = {
+    "lm": "The animal",
+    "mlm": "The old [MASK] eats the grass.",
+    "denoise": "The old <x0> eats the <x1> in the house.",
+}
+DEFAULT_EXAMPLE = "The animal did not cross the street because it was too tired."
 
 
 async def _cancellation(request: Request) -> Cancellation:
-    """Return the cancellation of a request, made by `SecurityMiddleware`."""
+    """Return the cancellation of a request, created by `SecurityMiddleware`."""
     cancellation: Cancellation = request.scope["cancellation"]
     return cancellation
 
 
-Cancel = Annotated[Cancellation, Depends(_cancellation)]
+RequestCancellation = Annotated[Cancellation, Depends(_cancellation)]
 
 
 def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: frozenset[str] = frozenset()) -> FastAPI:
-    """The server of these models; `hosts` are the names under which it may be called, any if there are none."""
+    """Return the server of these models; `hosts` are the host names it accepts, all if empty."""
     limits = limits or Limits()
-    app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=REFUSALS)
-    traces = app.state.traces = TraceStore(dict(models), limits)
-    add_handlers(app, traces.hide_paths)
-    _add_models(app, traces)
-    _add_traces(app, traces)
-    _add_questions(app, traces)
+    app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=ERROR_RESPONSES)
+    store = app.state.trace_store = TraceStore(dict(models), limits)
+    add_handlers(app, store.hide_paths)
+    _add_model_routes(app, store)
+    _add_trace_routes(app, store)
+    _add_analysis_routes(app, store)
     app.add_middleware(SecurityMiddleware, limits=limits, hosts=hosts)
-    app.router.default = StaticFiles(directory=PAGE, html=True)  # a mount would hide what other methods a route has
+    app.router.default = StaticFiles(directory=PAGE, html=True)  # a mount would answer 404 instead of 405
     return app
 
 
-def _json(value: Any) -> Response:
-    """Straight to bytes: FastAPI's own way walks through every number of a matrix."""
+def model_info(name: str, model: Model) -> dict[str, Any]:
+    """Return the facts about a model that the page displays and chooses its panels by."""
+    config = model.config
+    return {
+        "name": name,
+        "task": config.task,
+        "command": get_task(config.task).verb,
+        "description": config.model.describe(),
+        "generates_text": config.model.head == "generation",
+        "reads_images": config.model.reads_images,
+        "num_parameters": model.weights.num_parameters,
+        "example": "" if config.model.reads_images else EXAMPLES.get(config.task, DEFAULT_EXAMPLE),
+        "labels": list(config.labels),
+        "config": {**config.model.model_dump(mode="json"), "d_k": config.model.head_key_dim,
+                   "d_v": config.model.head_value_dim},
+        "decoding": config.decoding.model_dump(mode="json"),
+        "sublayers": [asdict(sublayer) for sublayer in list_sublayers(config.model)],
+    }  # fmt: skip
+
+
+def _json_response(value: Any) -> Response:
+    """Return a JSON response without FastAPI's validation, which visits every number of a matrix."""
     return Response(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json")
 
 
-def _views() -> Any:
-    """Return the module that reads traces, which imports torch; raise MissingPackageError if that is not installed."""
+def _json_views() -> Any:
+    """Return the module `json_views`, which imports torch; raise MissingPackageError if torch is not installed."""
     require_package("torch", "a trace")
     from clearhead.serving import json_views
 
     return json_views
 
 
-def _add_models(app: FastAPI, traces: TraceStore) -> None:
+def _add_model_routes(app: FastAPI, store: TraceStore) -> None:
     @app.get("/livez")
     async def livez() -> dict[str, str]:
-        """Whether the server answers at all."""
+        """Report that the server is running."""
         return {"status": "alive"}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, Any]:
-        """Whether there are models to ask."""
-        if not traces.models:
+        """Report that models are loaded."""
+        if not store.models:
             raise RequestError(503, "not_ready", "no model is loaded")
-        return {"status": "ready", "models": list(traces.models)}
+        return {"status": "ready", "models": list(store.models)}
 
     @app.get("/v1/models")
     def models() -> Response:
-        """The models that are served."""
-        return _json({"models": [model_card(name, model) for name, model in traces.models.items()]})
+        """List the models of the server."""
+        return _json_response({"models": [model_info(name, model) for name, model in store.models.items()]})
 
     @app.post("/v1/translate")
-    def translate(request: TranslateRequest, cancellation: Cancel) -> Response:
-        """The best translations of a text, or of several."""
-        name, model = traces.model(request.model)
+    def translate(request: TranslateRequest, cancellation: RequestCancellation) -> Response:
+        """Translate one or several texts."""
+        name, model = store.model(request.model)
         texts = [request.text] if isinstance(request.text, str) else request.text
-        if not 1 <= len(texts) <= traces.limits.texts:
-            expected = f"text: expected 1 to {traces.limits.texts} texts, got {len(texts)}"
-            raise RequestError(400, "bad_setting", expected, "text")
+        if not 1 <= len(texts) <= store.limits.texts:
+            message = f"text: expected 1 to {store.limits.texts} texts, got {len(texts)}"
+            raise RequestError(400, "bad_setting", message, "text")
         for text in texts:
-            traces.limits.check_text(text, "text")
-        traces.limits.check_beam(request.beam_size)
+            store.limits.check_text(text, "text")
+        store.limits.check_beam(request.beam_size)
         settings = model.decoding(beam_size=request.beam_size, length_penalty=request.length_penalty)
-        found = model.translate_n_best(texts, request.n_best, settings, cancellation=cancellation)
+        n_best_lists = model.translate_n_best(texts, request.n_best, settings, cancellation=cancellation)
         translations = [
-            {"source": text, **best[0].to_json(), "n_best": [one.to_json() for one in best]}
-            for text, best in zip(texts, found, strict=True)
+            {"source": text, **n_best[0].to_json(), "n_best": [translation.to_json() for translation in n_best]}
+            for text, n_best in zip(texts, n_best_lists, strict=True)
         ]
-        return _json({"model": name, "translations": translations})
+        return _json_response({"model": name, "translations": translations})
 
 
-def _add_traces(app: FastAPI, traces: TraceStore) -> None:
+def _add_trace_routes(app: FastAPI, store: TraceStore) -> None:
     @app.post("/v1/trace")
-    def trace(request: TraceRequest, cancellation: Cancel) -> Response:
-        """Looks into a model; the answer names a trace, whose tensors are asked for by layer and head."""
-        return _json(_views().summary(traces.make(request, cancellation)))
+    def trace(request: TraceRequest, cancellation: RequestCancellation) -> Response:
+        """Trace a model on one input; the response has an id, by which tensors can be requested."""
+        return _json_response(_json_views().summary(store.make(request, cancellation)))
 
-    @app.get("/v1/trace/{number}")
-    def whole(number: str) -> Response:
-        """All of a trace, with every attention of every head."""
-        held = traces.get(number)
-        record = _views().summary(held)
-        return _json({**record, "attention": held.trace.to_json()["attention"]})
+    @app.get("/v1/trace/{trace_id}")
+    def complete_trace(trace_id: str) -> Response:
+        """Return a trace with the attention of every head."""
+        stored = store.get(trace_id)
+        return _json_response({**_json_views().summary(stored), "attention": stored.trace.to_json()["attention"]})
 
-    @app.get("/v1/trace/{number}/thumbnails")
-    def thumbnails(number: str, hide_special: bool = False) -> Response:
-        """Every head, small, for an overview."""
-        return _json(_views().thumbnails(traces.get(number).trace, hide_special))
+    @app.get("/v1/trace/{trace_id}/thumbnails")
+    def thumbnails(trace_id: str, hide_special: bool = False) -> Response:
+        """Return small images of all heads."""
+        return _json_response(_json_views().thumbnails(store.get(trace_id).trace, hide_special))
 
-    @app.get("/v1/trace/{number}/attention/{kind}/{layer}/{head}")
-    def attention(number: str, kind: str, layer: int, head: int, packed: bool = False) -> Response:
-        """The weights of one head; packed, they are float32 and the mask bytes, row by row, in base64."""
-        return _json(_views().one_head(traces.get(number).trace, kind, layer, head, packed))
+    @app.get("/v1/trace/{trace_id}/attention/{kind}/{layer}/{head}")
+    def attention(trace_id: str, kind: str, layer: int, head: int, base64: bool = False) -> Response:
+        """Return the weights of one head, as lists or as base64 of float32 weights and a mask of bytes, row by row."""
+        return _json_response(_json_views().head_attention(store.get(trace_id).trace, kind, layer, head, base64))
 
-    @app.get("/v1/trace/{number}/arithmetic/{kind}/{layer}/{head}/{row}")
-    def arithmetic(number: str, kind: str, layer: int, head: int, row: int) -> Response:
-        """What the weights of one row of a head were made of."""
-        return _json(_views().one_row(traces.get(number).trace, kind, layer, head, row))
+    @app.get("/v1/trace/{trace_id}/arithmetic/{kind}/{layer}/{head}/{row}")
+    def arithmetic(trace_id: str, kind: str, layer: int, head: int, row: int) -> Response:
+        """Return query, keys, values and bias of one row of a head."""
+        return _json_response(_json_views().row_arithmetic(store.get(trace_id).trace, kind, layer, head, row))
 
 
-def _add_questions(app: FastAPI, traces: TraceStore) -> None:
-    """What takes more runs of the model: one at a time too."""
+def _add_analysis_routes(app: FastAPI, store: TraceStore) -> None:
+    """Add the routes that run the model again, one request at a time."""
 
-    @app.get("/v1/trace/{number}/lens")
-    def lens(number: str, cancellation: Cancel) -> Response:
-        """What the model would have answered after each layer."""
-        with traces.gate.turn(cancellation):
-            return _json(_views().lens(traces.get(number)))
+    @app.get("/v1/trace/{trace_id}/lens")
+    def lens(trace_id: str, cancellation: RequestCancellation) -> Response:
+        """Return the model's predictions after each layer."""
+        with store.lock.hold(cancellation):
+            return _json_response(_json_views().lens(store.get(trace_id)))
 
-    @app.get("/v1/trace/{number}/attribution")
-    def attribution(number: str, cancellation: Cancel) -> Response:
-        """What each output hangs on."""
-        with traces.gate.turn(cancellation):
-            return _json(_views().attribution(traces.get(number)))
+    @app.get("/v1/trace/{trace_id}/attribution")
+    def attribution(trace_id: str, cancellation: RequestCancellation) -> Response:
+        """Return the attribution of each output to the inputs."""
+        with store.lock.hold(cancellation):
+            return _json_response(_json_views().attribution(store.get(trace_id)))
 
-    @app.get("/v1/trace/{number}/effects")
-    def effects(number: str, cancellation: Cancel, outputs: bool = False) -> Response:
-        """How the log-probability of the output changes when each head is off; and what is written then."""
-        with traces.gate.turn(cancellation):
-            return _json(_views().effects(traces.get(number), outputs))
+    @app.get("/v1/trace/{trace_id}/effects")
+    def effects(trace_id: str, cancellation: RequestCancellation, outputs: bool = False) -> Response:
+        """Return the change in the log-probability of the output when each head is ablated, and the new outputs."""
+        with store.lock.hold(cancellation):
+            return _json_response(_json_views().effects(store.get(trace_id), outputs))
 
     @app.post("/v1/ablation")
-    def ablation(request: AblationRequest, cancellation: Cancel) -> Response:
-        """What the model writes with parts off, and how probable it still finds what it wrote before."""
-        with traces.gate.turn(cancellation):
-            return _json(_views().ablation(traces.get(request.trace), request.off))
+    def ablation(request: AblationRequest, cancellation: RequestCancellation) -> Response:
+        """Return the output of the ablated model, and the change in the log-probability of the original output."""
+        with store.lock.hold(cancellation):
+            return _json_response(_json_views().ablation(store.get(request.trace), request.ablated))
 
-    @app.get("/v1/trace/{number}/positions")
-    def positions(number: str, cancellation: Cancel) -> Response:
-        """How places are marked, and what the order of the source is to the model with and without the marks."""
-        with traces.gate.turn(cancellation):
-            return _json(_views().positions(traces.get(number)))
+    @app.get("/v1/trace/{trace_id}/positions")
+    def positions(trace_id: str, cancellation: RequestCancellation) -> Response:
+        """Return the position encodings, and the effect of word order with and without them."""
+        with store.lock.hold(cancellation):
+            return _json_response(_json_views().positions(store.get(trace_id)))

@@ -1,4 +1,4 @@
-"""What goes wrong over HTTP: always {"error": {"code", "message", "param"}} with a status that fits."""
+"""Errors of the HTTP API: {"error": {"code", "message", "param"}} with a matching status."""
 
 from collections.abc import Callable
 
@@ -26,30 +26,30 @@ CODES: dict[type[ClearheadError], str] = {
     ConfigError: "bad_setting",
     DecodingError: "bad_setting",
     TaskError: "wrong_task",
-    InspectionError: "no_such_part",
+    InspectionError: "bad_inspection",
 }
-ANSWER_HEADERS = {408: {"Connection": "close"}, 503: {"Retry-After": "5"}}
+HEADERS_BY_STATUS = {408: {"Connection": "close"}, 503: {"Retry-After": "5"}}
 
 
 class ErrorInfo(BaseModel):
     """One error."""
 
     code: str
-    """For programs: stays the same."""
+    """Stable identifier for programs."""
     message: str
-    """For people: what was expected, what came, what to do."""
+    """Sentence for users: what was expected, what was received, what to do."""
     param: str | None = None
-    """The field of the request that is to blame, where it is one."""
+    """The field of the request that is wrong, if the error is about one field."""
 
 
 class ErrorBody(BaseModel):
-    """What every answer that is no success holds."""
+    """Body of every response whose status is not a success."""
 
     error: ErrorInfo
 
 
 class RequestError(ServingError):
-    """A request that is refused, with the status and code of the answer."""
+    """A rejected request, with the status and code of the response."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -58,37 +58,41 @@ class RequestError(ServingError):
         self.param = param
 
 
-def answer(status: int, code: str, message: str, param: str | None = None) -> JSONResponse:
-    """An error as an answer."""
+def error_response(status: int, code: str, message: str, param: str | None = None) -> JSONResponse:
+    """Return the HTTP response for an error."""
     body = ErrorBody(error=ErrorInfo(code=code, message=message, param=param))
-    return JSONResponse(body.model_dump(), status, ANSWER_HEADERS.get(status))
+    return JSONResponse(body.model_dump(), status, HEADERS_BY_STATUS.get(status))
 
 
 def add_handlers(app: FastAPI, hide_paths: Callable[[str], str]) -> None:
-    """Every way in which a request can fail; `hide_paths` removes the server's paths from messages of the library."""
+    """Add handlers for all errors; `hide_paths` removes the server's paths from error messages."""
 
     @app.exception_handler(ClearheadError)
-    async def refused(_: Request, error: ClearheadError) -> JSONResponse:
+    async def handle_clearhead_error(_: Request, error: ClearheadError) -> JSONResponse:
         if isinstance(error, RequestError):
-            return answer(error.status, error.code, str(error), error.param)
+            return error_response(error.status, error.code, str(error), error.param)
         if isinstance(error, MissingPackageError):
-            return answer(501, "not_installed", str(error))
-        return answer(400, CODES.get(type(error), "refused"), hide_paths(str(error)))
+            return error_response(501, "not_installed", str(error))
+        return error_response(400, CODES.get(type(error), "refused"), hide_paths(str(error)))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def handle_validation_error(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-        param = ".".join(where) or None
-        return answer(422, "invalid_request", f"{param or 'the body'}: {first['msg']}", param)
+        location = [str(name) for name in first["loc"] if name not in ("body", "query", "path")]
+        param = ".".join(location) or None
+        return error_response(422, "invalid_request", f"{param or 'the body'}: {first['msg']}", param)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
+    async def handle_http_exception(request: Request, error: HTTPException) -> JSONResponse:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
         path = request.url.path
-        message = f"there is no {path} here; see /openapi.json" if code == "not_found" else f"{path}: {error.detail}"
-        return answer(error.status_code, code, message)
+        message = f"{path}: {error.detail}"
+        if code == "not_found":
+            message = f"{path} does not exist; the paths are listed in /openapi.json"
+        return error_response(error.status_code, code, message)
 
     @app.exception_handler(Exception)
-    async def bug(_: Request, error: Exception) -> JSONResponse:
-        return answer(500, "internal", f"a bug of clearhead: {type(error).__name__}; see the server's output")
+    async def handle_internal_error(_: Request, error: Exception) -> JSONResponse:
+        return error_response(
+            500, "internal", f"internal error of clearhead: {type(error).__name__}; see the server's output"
+        )

@@ -1,4 +1,4 @@
-"""What of a trace goes over the wire: a summary first, then what is asked for, by layer and head.
+"""JSON views of traces: a summary first, then tensors and analyses on request.
 
 H heads, T queries, S keys
 """
@@ -14,107 +14,118 @@ from clearhead.api import Model
 from clearhead.errors import InspectionError
 from clearhead.inspection.analyses.ablation import ablation_effect, head_effects
 from clearhead.inspection.analyses.attribution import CAUTION, gradient_times_input, leave_one_out
-from clearhead.inspection.analyses.head_statistics import head_statistics
+from clearhead.inspection.analyses.head_statistics import HeadStatistics, head_statistics
 from clearhead.inspection.analyses.logit_lens import logit_lens
-from clearhead.inspection.analyses.position_ablation import order_difference, position_table, without_positions
-from clearhead.inspection.trace import run_trace
-from clearhead.inspection.trace.head_ref import KINDS, Kind
+from clearhead.inspection.analyses.position_ablation import ablate_positions, order_difference, position_table
+from clearhead.inspection.trace.head_ref import ATTENTION_KINDS, AttentionKind
+from clearhead.inspection.trace.run_trace import run_trace
+from clearhead.inspection.trace.trace_input import text_input
 from clearhead.inspection.trace.trace_types import Bools, Floats, TokenSpan, Trace, TracedAttention
 from clearhead.serving.trace_store import StoredTrace
 from clearhead.tasks.registry import get_task
 
-SHOWN_POSITIONS = 96  # of the position table
-THUMBNAIL = 28  # places a side; what is longer is drawn by its largest weights
+MAX_TABLE_POSITIONS = 96
+THUMBNAIL_SIZE = 28  # maximum rows and columns of a thumbnail
 
 
-def summary(held: StoredTrace) -> dict[str, Any]:
-    """A trace without its tensors."""
-    seen = held.trace
-    record = seen.to_json(layers=[])
-    record["hypotheses"] = [{**asdict(one), "text": _text(held.model, one.tokens)} for one in seen.hypotheses]
-    if held.model.config.model.reads_images:
-        record["source_text"] = ""  # a path of this machine is nobody's business
+def summary(stored: StoredTrace) -> dict[str, Any]:
+    """Return a trace without its tensors."""
+    trace = stored.trace
+    record = trace.to_json(layers=[])
+    record["hypotheses"] = [
+        {**asdict(hypothesis), "text": _detokenize(stored.model, hypothesis.tokens)} for hypothesis in trace.hypotheses
+    ]
+    if stored.model.config.model.reads_images:
+        record["source_text"] = ""  # clients must not learn paths of the server
     return {
-        "id": held.id,
-        "model": held.name,
-        "settings": {"beam_size": held.settings.beam_size, "length_penalty": held.settings.length_penalty},
-        "off": held.request.off,
-        "positions": held.request.positions,
+        "id": stored.id,
+        "model": stored.model_name,
+        "settings": {"beam_size": stored.settings.beam_size, "length_penalty": stored.settings.length_penalty},
+        "ablated": stored.request.ablated,
+        "positions": stored.request.positions,
         **record,
-        "output_ids": list(seen.output_ids),
-        "heads": [{"kind": one.part.name, **{key: value for key, value in asdict(one).items() if key != "part"},
-                   "layer": one.part.layer, "head": one.part.head} for one in head_statistics(seen)],
-    }  # fmt: skip
+        "output_ids": list(trace.output_ids),
+        "heads": [_statistics_json(statistics) for statistics in head_statistics(trace)],
+    }
 
 
-def _text(model: Model, tokens: Sequence[int]) -> str:
+def _detokenize(model: Model, tokens: Sequence[int]) -> str:
     return get_task(model.config.task).codec.detokenize(model.tokenizer, tokens)
 
 
-def thumbnails(seen: Trace, hide_special: bool) -> dict[str, Any]:
-    """Every head, small: a byte a cell, 255 for a weight of 1."""
+def _statistics_json(statistics: HeadStatistics) -> dict[str, Any]:
+    record = asdict(statistics)
+    head_ref = record.pop("head_ref")
+    return {"kind": head_ref["name"], "layer": head_ref["layer"], "head": head_ref["head"], **record}
+
+
+def thumbnails(trace: Trace, hide_special: bool) -> dict[str, Any]:
+    """Return small images of all heads, one byte per cell, 255 for a weight of 1, and the mask of each kind."""
     heads, allowed = [], {}
-    for one in seen.attention:
-        rows, columns = _shown(seen, one.kind, hide_special)
-        allowed[one.kind] = _bytes(shrink(one.allowed_TS[np.ix_(rows, columns)].astype(np.float32)))
-        for head, weights_TS in enumerate(one.weights_HTS):
-            small = shrink(renormalised(weights_TS, rows, columns, hide_special))
-            heads.append({"kind": one.kind, "layer": one.layer, "head": head, "rows": len(small),
-                          "columns": small.shape[1], "pixels": _bytes(small)})  # fmt: skip
+    for attention in trace.attention:
+        kind = attention.kind
+        rows, columns = _visible_positions(trace, kind, hide_special)
+        allowed[kind] = _encode_pixels(shrink(attention.allowed_TS[np.ix_(rows, columns)].astype(np.float32)))
+        for head, weights_TS in enumerate(attention.weights_HTS):
+            small = shrink(select_cells(weights_TS, rows, columns, hide_special))
+            heads.append({"kind": kind, "layer": attention.layer, "head": head, "rows": len(small),
+                          "columns": small.shape[1], "pixels": _encode_pixels(small)})  # fmt: skip
     return {"heads": heads, "allowed": allowed}
 
 
-def _shown(seen: Trace, kind: Kind, hide_special: bool) -> tuple[list[int], list[int]]:
-    """The rows and columns that are drawn: a start token is hidden as a key, but writes the first word."""
-    row_places, column_places = seen.rows(kind), seen.columns(kind)
+def _visible_positions(trace: Trace, kind: AttentionKind, hide_special: bool) -> tuple[list[int], list[int]]:
+    """Return the displayed rows and columns; the start token is hidden as a key, but its row predicts a word."""
     hides_rows = hide_special and kind == "encoder"
-    return _without_special(row_places, hides_rows), _without_special(column_places, hide_special)
+    return (
+        _without_special(trace.query_positions(kind), hides_rows),
+        _without_special(trace.key_positions(kind), hide_special),
+    )
 
 
-def _without_special(places: Sequence[TokenSpan], hide: bool) -> list[int]:
-    return [number for number, place in enumerate(places) if not (hide and place.is_special)]
+def _without_special(positions: Sequence[TokenSpan], hide_special: bool) -> list[int]:
+    return [number for number, position in enumerate(positions) if not (hide_special and position.is_special)]
 
 
-def renormalised(weights_TS: Floats, rows: list[int], columns: list[int], hide_special: bool) -> Floats:
-    """These rows and columns; where columns are hidden, each row sums to 1 again."""
-    picked: Floats = weights_TS[np.ix_(rows, columns)]
-    if hide_special and picked.size:
-        sums_T1 = picked.sum(1, keepdims=True)
-        picked = np.divide(picked, sums_T1, out=np.zeros_like(picked), where=sums_T1 > 0)
-    return picked
+def select_cells(weights_TS: Floats, rows: list[int], columns: list[int], renormalize: bool) -> Floats:
+    """Return the weights of these rows and columns; renormalised, each row sums to 1 again."""
+    selected: Floats = weights_TS[np.ix_(rows, columns)]
+    if renormalize and selected.size:
+        sums_T1 = selected.sum(1, keepdims=True)
+        selected = np.divide(selected, sums_T1, out=np.zeros_like(selected), where=sums_T1 > 0)
+    return selected
 
 
 def shrink(weights_TS: Floats) -> Floats:
-    """At most THUMBNAIL places a side: each cell the largest of what it stands for, so that thin lines stay."""
+    """Reduce to at most THUMBNAIL_SIZE rows and columns by taking maxima, so that thin lines remain visible."""
     if not weights_TS.size:
         return weights_TS
     for axis in (0, 1):
         length = weights_TS.shape[axis]
-        if length > THUMBNAIL:
-            starts = np.arange(THUMBNAIL) * length // THUMBNAIL
+        if length > THUMBNAIL_SIZE:
+            starts = np.arange(THUMBNAIL_SIZE) * length // THUMBNAIL_SIZE
             weights_TS = np.maximum.reduceat(weights_TS, starts, axis)
     return weights_TS
 
 
-def _bytes(weights_TS: Floats) -> str:
+def _encode_pixels(weights_TS: Floats) -> str:
     return base64.b64encode(np.round(weights_TS * 255).astype(np.uint8).tobytes()).decode()
 
 
-def attention_of(seen: Trace, kind: str, layer: int, head: int) -> TracedAttention:
-    """One attention; refuses what there is not."""
-    known = next((one for one in KINDS if one == kind), None)
-    if known is None:
-        raise InspectionError(f"expected one of {', '.join(KINDS)} as the kind of attention, got {kind!r}")
-    seen.weights(known, layer, head)  # says what is wrong
-    return seen.layers(known)[layer]
+def _find_attention(trace: Trace, kind: str, layer: int, head: int) -> TracedAttention:
+    """Return the attention of one layer; raise InspectionError if there is no such head."""
+    known_kind = next((name for name in ATTENTION_KINDS if name == kind), None)
+    if known_kind is None:
+        raise InspectionError(f"expected one of {', '.join(ATTENTION_KINDS)} as the kind of attention, got {kind!r}")
+    trace.weights(known_kind, layer, head)  # raises for an unknown layer or head
+    return trace.layers(known_kind)[layer]
 
 
-def one_head(seen: Trace, kind: str, layer: int, head: int, packed: bool = False) -> dict[str, Any]:
-    """The weights of one head, exactly: as lists, or as little-endian float32 and bytes in base64."""
-    one = attention_of(seen, kind, layer, head)
-    weights_TS, allowed_TS = one.weights_HTS[head], one.allowed_TS
+def head_attention(trace: Trace, kind: str, layer: int, head: int, as_base64: bool = False) -> dict[str, Any]:
+    """Return the exact weights of one head: as lists, or as base64 of little-endian float32 and mask bytes."""
+    attention = _find_attention(trace, kind, layer, head)
+    weights_TS, allowed_TS = attention.weights_HTS[head], attention.allowed_TS
     record: dict[str, Any] = {"kind": kind, "layer": layer, "head": head}
-    if not packed:
+    if not as_base64:
         return {**record, "weights": weights_TS.astype(float).tolist(), "allowed": allowed_TS.tolist()}
     rows, columns = weights_TS.shape
     return {**record, "rows": rows, "columns": columns,
@@ -122,85 +133,87 @@ def one_head(seen: Trace, kind: str, layer: int, head: int, packed: bool = False
             "allowed": base64.b64encode(allowed_TS.astype(np.uint8).tobytes()).decode()}  # fmt: skip
 
 
-def one_row(seen: Trace, kind: str, layer: int, head: int, row: int) -> dict[str, Any]:
-    """What the weights of one row were made of: the query, every key and value, and the model's own weights."""
-    one = attention_of(seen, kind, layer, head)
-    allowed_S: Bools = _row(one.allowed_TS, row)
-    made = one.arithmetic
-    assert made is not None
-    bias_S = None if made.bias_HTS is None else np.where(allowed_S, made.bias_HTS[head, row], 0.0).tolist()
+def row_arithmetic(trace: Trace, kind: str, layer: int, head: int, row: int) -> dict[str, Any]:
+    """Return the query, all keys and values, scale and bias of one row, and the model's own weights."""
+    attention = _find_attention(trace, kind, layer, head)
+    if not 0 <= row < len(attention.allowed_TS):
+        raise InspectionError(f"expected a row of the attention from 0 to {len(attention.allowed_TS) - 1}, got {row}")
+    allowed_S: Bools = attention.allowed_TS[row]
+    arithmetic = attention.arithmetic
+    assert arithmetic is not None
+    bias_HTS = arithmetic.bias_HTS
     return {
-        "kind": kind, "layer": layer, "head": head, "row": row, "scale": made.scale,
-        "query": made.q_HTK[head, row].astype(float).tolist(), "keys": made.k_HSK[head].astype(float).tolist(),
-        "values": made.v_HSE[head].astype(float).tolist(), "bias": bias_S, "allowed": allowed_S.tolist(),
-        "weights": one.weights_HTS[head, row].astype(float).tolist(),
+        "kind": kind, "layer": layer, "head": head, "row": row, "scale": arithmetic.scale,
+        "query": arithmetic.q_HTK[head, row].astype(float).tolist(),
+        "keys": arithmetic.k_HSK[head].astype(float).tolist(),
+        "values": arithmetic.v_HSE[head].astype(float).tolist(),
+        "bias": None if bias_HTS is None else np.where(allowed_S, bias_HTS[head, row], 0.0).tolist(),
+        "allowed": allowed_S.tolist(), "weights": attention.weights_HTS[head, row].astype(float).tolist(),
     }  # fmt: skip
 
 
-def _row(allowed_TS: Bools, row: int) -> Bools:
-    if not 0 <= row < len(allowed_TS):
-        raise InspectionError(f"the attention has {len(allowed_TS)} rows, counted from 0; there is no row {row}")
-    found: Bools = allowed_TS[row]
-    return found
+def lens(stored: StoredTrace) -> dict[str, Any]:
+    """Return the model's predictions after each layer."""
+    return {"layers": [asdict(layer) for layer in logit_lens(stored.model, stored.trace)]}
 
 
-def lens(held: StoredTrace) -> dict[str, Any]:
-    """What the model would have answered after each layer."""
-    return {"layers": [asdict(one) for one in logit_lens(held.model, held.trace)]}
-
-
-def attribution(held: StoredTrace) -> dict[str, Any]:
-    """What outputs hang on, by gradient x input and by leaving words out."""
-    gradients, left_out = gradient_times_input(held.model, held.trace), leave_one_out(held.model, held.trace)
+def attribution(stored: StoredTrace) -> dict[str, Any]:
+    """Return the attribution of the outputs by gradient x input and by leaving out words or patches."""
+    gradients = gradient_times_input(stored.model, stored.trace)
+    left_out = leave_one_out(stored.model, stored.trace)
     return {
         "caution": CAUTION,
         "source": None if gradients.source_TS is None else gradients.source_TS.astype(float).tolist(),
         "inputs": None if gradients.inputs_TI is None else gradients.inputs_TI.astype(float).tolist(),
-        "left_out": {"units": left_out.units, "texts": left_out.texts, "losses": left_out.losses_UT.tolist()},
+        "leave_one_out": {"units": left_out.units, "texts": left_out.texts, "losses": left_out.losses_UT.tolist()},
     }
 
 
-def effects(held: StoredTrace, outputs: bool) -> dict[str, Any]:
-    """What every head is good for, one at a time; with outputs, what the model writes without it: a search a head."""
-    found: list[dict[str, Any]] = []
-    for part, change in head_effects(held.model, held.trace).items():
-        found.append({"part": str(part), "change": change})
-        if outputs:
-            off = held.model.with_ablated([part])
-            found[-1]["after"] = ablation_effect(held.model, off, held.trace, held.settings).after.target_text
-    return {"effects": found}
+def effects(stored: StoredTrace, with_outputs: bool) -> dict[str, Any]:
+    """Return the effect of ablating each head; with outputs, also the ablated model's output (one search per head)."""
+    records: list[dict[str, Any]] = []
+    for head_ref, log_prob_change in head_effects(stored.model, stored.trace).items():
+        records.append({"head_ref": str(head_ref), "log_prob_change": log_prob_change})
+        if with_outputs:
+            ablated = stored.model.with_ablated([head_ref])
+            effect = ablation_effect(stored.model, ablated, stored.trace, stored.settings)
+            records[-1]["after"] = effect.after.target_text
+    return {"effects": records}
 
 
-def positions(held: StoredTrace) -> dict[str, Any]:
-    """Return the position table of the model, and its output for the source in order and reversed, with and without."""
-    model, text = held.placed, held.trace.source_text
-    length = min(SHOWN_POSITIONS, held.model.config.model.max_positions)
-    found = position_table(model.network, model.config.model.positions, length)
-    blind = model.with_network(without_positions(model.network))
+def positions(stored: StoredTrace) -> dict[str, Any]:
+    """Return the position table, and the output for the source in order and reversed, with and without positions."""
+    model, text = stored.model_with_positions, stored.trace.source_text
+    length = min(MAX_TABLE_POSITIONS, stored.model.config.model.max_positions)
+    table = position_table(model.network, model.config.model.positions, length)
     record: dict[str, Any] = {
-        "kind": found.kind,
-        "table": None if found.table_LD is None else found.table_LD.astype(float).tolist(),
-        "bias": None if found.bias_HO is None else found.bias_HO.astype(float).tolist(),
+        "kind": table.kind,
+        "table": None if table.table_LD is None else table.table_LD.astype(float).tolist(),
+        "bias": None if table.bias_HO is None else table.bias_HO.astype(float).tolist(),
         "order": None,
     }
-    if found.kind == "none" or model.config.model.reads_images:
-        return record
-    words = text.split()
-    given, swapped = (run_trace.text_input(model, each) for each in (text, " ".join(reversed(words))))
-    settings = model.config.decoding
-    record["order"] = {"text": given.text, "reversed": swapped.text} | {
-        name: {"difference": order_difference(each.network, given.src),
-               "output": run_trace.trace(each, given, None, settings).target_text,
-               "reversed_output": run_trace.trace(each, swapped, None, settings).target_text}
-        for name, each in (("with", model), ("without", blind))
-    }  # fmt: skip
+    if table.kind != "none" and not model.config.model.reads_images:
+        record["order"] = _word_order_effect(model, text)
     return record
 
 
-def ablation(held: StoredTrace, off: list[str]) -> dict[str, Any]:
-    """Return the output of the model with parts ablated, and the log-probability that the old output has then."""
-    found = ablation_effect(held.model, held.model.with_ablated(off), held.trace, held.settings)
-    after = found.after
-    return {**found.to_json(), "pieces_before": [one.text for one in held.trace.outputs],
-            "pieces_after": [one.text for one in after.outputs], "log_prob_before": held.trace.log_prob,
-            "log_prob_after": after.log_prob, "output_ids_after": list(after.output_ids)}  # fmt: skip
+def _word_order_effect(model: Model, text: str) -> dict[str, Any]:
+    """Return differences of encoder states and outputs between a text and its reversal, with and without positions."""
+    ablated = model.with_network(ablate_positions(model.network))
+    original, reverse = (text_input(model, words) for words in (text, " ".join(reversed(text.split()))))
+    settings = model.config.decoding
+    return {"text": original.text, "reversed": reverse.text} | {
+        name: {"difference": order_difference(variant.network, original.src),
+               "output": run_trace(variant, original, None, settings).target_text,
+               "reversed_output": run_trace(variant, reverse, None, settings).target_text}
+        for name, variant in (("with", model), ("without", ablated))
+    }  # fmt: skip
+
+
+def ablation(stored: StoredTrace, head_refs: list[str]) -> dict[str, Any]:
+    """Return the output of the ablated model, and the change in the log-probability of the original output."""
+    ablated = stored.model.with_ablated(head_refs)
+    effect = ablation_effect(stored.model, ablated, stored.trace, stored.settings)
+    return {**effect.to_json(), "tokens_before": [output.text for output in stored.trace.outputs],
+            "tokens_after": [output.text for output in effect.after.outputs], "log_prob_before": stored.trace.log_prob,
+            "log_prob_after": effect.after.log_prob, "output_ids_after": list(effect.after.output_ids)}  # fmt: skip

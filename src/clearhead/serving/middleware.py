@@ -10,9 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clearhead.runtime.cancellation import Cancellation
-from clearhead.serving.errors import RequestError, answer
+from clearhead.serving.errors import RequestError, error_response
 
-# Nothing from anywhere else, nothing inline; pictures may be made in the page itself, for export.
+# Only resources of this server, nothing inline; data: and blob: images are created by the page itself, for export.
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
@@ -28,19 +28,20 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes. A trace holds every attention of every layer: long texts cost memory by their square."""
+    """Limits of the server. Attention makes the memory of a trace grow with the square of the text length."""
 
     body_bytes: int = 4_000_000
     characters: int = 20_000
-    """Of one text."""
-    pieces: int = 512
-    """Of the source of a trace."""
+    """Characters of one text."""
+    source_tokens: int = 512
+    """Source tokens of a trace."""
     texts: int = 64
-    """Of one request to translate."""
+    """Texts of one translation request."""
     beam_size: int = 16
-    kept_traces: int = 8
+    stored_traces: int = 8
+    """Traces that are kept for further requests."""
     wait_seconds: float = 60.0
-    """How long a trace waits for the one before it."""
+    """Time that a request waits for another trace to finish."""
     body_seconds: int = 30
     """Time for the body of a request to arrive."""
     idle_seconds: int = 20
@@ -51,7 +52,7 @@ class Limits:
     """Connections that are open at the same time."""
 
     def check_text(self, text: str, param: str) -> None:
-        """Refuses a text that is empty or too long, before anything is computed."""
+        """Raise RequestError for a text that is empty or has too many characters."""
         if not text.strip():
             raise RequestError(400, "empty_text", f"{param}: expected a sentence, got an empty text", param)
         if len(text) > self.characters:
@@ -68,15 +69,15 @@ class Limits:
 
 
 class TraceLock:
-    """A gate that one request passes at a time; the others wait a while, and are then asked to come back."""
+    """Lock that a single request can hold; others wait for a limited time and are then rejected with status 503."""
 
     def __init__(self, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self, cancellation: Cancellation) -> Iterator[None]:
-        """The turn of one request; raises RequestCancelledError if it was cancelled while it waited."""
+    def hold(self, cancellation: Cancellation) -> Iterator[None]:
+        """Hold the lock for one request; raise RequestCancelledError if it was cancelled while it waited."""
         if not self._lock.acquire(timeout=self.wait_seconds):
             raise RequestError(503, "busy", f"another trace has been running for {self.wait_seconds:g} s; try again")
         try:
@@ -87,7 +88,7 @@ class TraceLock:
 
 
 class SecurityMiddleware:
-    """Stands before the app: refuses foreign host names and large bodies, and puts the headers on every answer.
+    """Middleware that rejects foreign host names and large bodies, and adds the security headers to every response.
 
     Each request gets a `Cancellation`, as scope["cancellation"], which is set when the client disconnects.
     """
@@ -95,10 +96,10 @@ class SecurityMiddleware:
     def __init__(self, app: ASGIApp, limits: Limits, hosts: frozenset[str]) -> None:
         self.app = app
         self.limits = limits
-        self.hosts = hosts  # empty: any
+        self.hosts = hosts  # empty: all host names are accepted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -111,46 +112,51 @@ class SecurityMiddleware:
             await send(message)
 
         try:
-            self._check(Headers(scope=scope))
+            self._check_headers(Headers(scope=scope))
             body = await self._read_body(receive)
         except RequestError as error:
-            await answer(error.status, error.code, str(error), error.param)(scope, receive, send_with_headers)
+            await error_response(error.status, error.code, str(error), error.param)(scope, receive, send_with_headers)
             return
         if body is None:
             return
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         cancellation = scope["cancellation"] = Cancellation()
 
         async def cancel_at_disconnect() -> Message:
-            message = await receive()  # after the body nothing but a disconnect is received
+            message = await receive()  # after the body, only a disconnect is received
             cancellation.cancel()
             return message
 
         disconnect = asyncio.create_task(cancel_at_disconnect())
 
-        async def receive_whole() -> Message:
-            return whole.pop() if whole else await asyncio.shield(disconnect)
+        async def receive_body() -> Message:
+            return messages.pop() if messages else await asyncio.shield(disconnect)
 
         try:
-            await self.app(scope, receive_whole, send_with_headers)
+            await self.app(scope, receive_body, send_with_headers)
         finally:
             disconnect.cancel()
 
-    def _check(self, headers: Headers) -> None:
-        """Refuse foreign host names and announced lengths above the limit."""
+    def _check_headers(self, headers: Headers) -> None:
+        """Raise RequestError for a foreign host name or a Content-Length above the limit."""
         host = headers.get("host", "").rsplit(":", 1)[0].strip("[]").lower()
         if self.hosts and host not in self.hosts:
-            # a page elsewhere whose name was made to point here would otherwise read the answers
-            raise RequestError(421, "wrong_host", f"expected one of {', '.join(sorted(self.hosts))}, got {host!r}")
+            # DNS rebinding: a foreign page whose name resolves to this server could otherwise read responses
+            raise RequestError(
+                421, "wrong_host", f"expected the host name {' or '.join(sorted(self.hosts))}, got {host!r}"
+            )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.body_bytes:
             raise self._too_large()
 
     def _too_large(self) -> RequestError:
-        return RequestError(413, "too_large", f"expected a body of at most {self.limits.body_bytes:,} bytes")
+        return RequestError(413, "too_large", f"expected a body of at most {self.limits.body_bytes:,} bytes; send less")
 
     async def _read_body(self, receive: Receive) -> bytes | None:
-        """Return the body, None if the client has left; refuse one that is too large (chunks announce no length)."""
+        """Return the body, or None if the client has disconnected; raise RequestError if it is too large.
+
+        Chunked bodies have no Content-Length, so their size is only known here.
+        """
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.body_seconds):

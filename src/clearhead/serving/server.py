@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearhead.errors import ServingError
-from clearhead.serving.errors import answer
+from clearhead.serving.errors import error_response
 from clearhead.serving.middleware import HEADERS, Limits
 
-RESERVED_DESCRIPTORS = 32  # for model files, images and whatever else the process opens
+RESERVED_DESCRIPTORS = 32  # for model files, images and other files that the process opens
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted; uvicorn's default
 ACCEPT_RETRY_SECONDS = 1.0
 CANCEL_SECONDS = 1.0  # for cancelled computations to end; with the default of 8 before it, `docker stop` waits for it
@@ -65,7 +65,8 @@ class Connection(H11Protocol):
 
     uvicorn's keep-alive timer starts after the first answer and stops at the first byte of the next request: a client
     that sends nothing, or half a header, would keep its connection forever. Here the timer runs until the header of a
-    request is complete, and while the client does not read its answer. The body has its own timeout, in `Guard`.
+    request is complete, and while the client does not read its answer. The body has a separate limit, in
+    `SecurityMiddleware`.
     """
 
     _unsent_bytes = 0
@@ -105,7 +106,7 @@ class Connection(H11Protocol):
         self._update_timer()
 
     def _update_timer(self) -> None:
-        """Run the timer unless a request is being answered to a client that reads."""
+        """Run the timer unless a response is being sent to a client that reads it."""
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if is_answering and not self.flow.write_paused:
             self._unset_keepalive_if_required()
@@ -176,7 +177,7 @@ class Server(uvicorn.Server):
                 continue
             try:
                 await loop.connect_accepted_socket(self._make_connection, accepted)
-            except OSError:  # the client has left already
+            except OSError:  # the client has disconnected already
                 accepted.close()
 
     def _make_connection(self) -> Connection:
@@ -191,8 +192,8 @@ class Server(uvicorn.Server):
     def _refuse(self, accepted: socket.socket) -> None:
         """Answer 503 and close the connection."""
         limit = self.limits.connections
-        refusal = answer(503, "too_many_connections", f"the server has reached its limit of {limit} connections; "
-                         "close some, or try again later")  # fmt: skip
+        message = f"the server has reached its limit of {limit} connections; close some, or try again later"
+        refusal = error_response(503, "too_many_connections", message)
         refusal.headers.update({**HEADERS, "Connection": "close"})
         header = b"".join(b"%s: %s\r\n" % field for field in refusal.raw_headers)
         with accepted, suppress(OSError):
@@ -221,7 +222,7 @@ class Server(uvicorn.Server):
         self.stop_signal = self.stop_signal or sig
 
     def _abandon(self) -> None:
-        """Close all connections, which cancels their requests, and soon end whatever still computes."""
+        """Close all connections, which cancels their requests, and end the process shortly after."""
         self.unfinished = max(self.unfinished, len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -231,7 +232,7 @@ class Server(uvicorn.Server):
         """Let the server end while requests are computed that cannot be cancelled."""
         self.is_computing = bool(self.server_state.tasks)
         self.force_exit = True
-        logging.getLogger("uvicorn.error").disabled = True  # it would report each cancelled request as a bug
+        logging.getLogger("uvicorn.error").disabled = True  # it would log each cancelled request as an error
 
     def exit_code(self) -> int:
         """Return 130 after SIGINT and 0 after SIGTERM."""

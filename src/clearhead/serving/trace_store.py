@@ -1,4 +1,4 @@
-"""The models that are served, and the traces that were made of them: made once, kept for a while, asked for by id."""
+"""The served models and their traces, which are made on request and kept for further requests by id."""
 
 import base64
 import binascii
@@ -27,47 +27,48 @@ from clearhead.serving.middleware import Limits, TraceLock
 from clearhead.serving.requests import TraceRequest
 
 if TYPE_CHECKING:
-    from clearhead.inspection.trace.run_trace import TraceInput
+    from clearhead.inspection.trace.trace_input import TraceInput
     from clearhead.inspection.trace.trace_types import Trace
 
 
 @dataclass(frozen=True, eq=False)
 class StoredTrace:
-    """A trace, and the model as it was when it was made: with parts off or without positions, if that was asked."""
+    """A trace with its request and the model that was traced."""
 
     id: str
     request: TraceRequest
-    name: str
+    model_name: str
     model: Model
-    placed: Model
-    """The same with its positions."""
+    """The traced model, with the requested ablations."""
+    model_with_positions: Model
+    """The same model with its position encodings."""
     settings: DecodingConfig
     trace: "Trace"
 
 
-def named(models: Sequence[Model]) -> dict[str, Model]:
-    """The models by the names of their folders, each a name of its own."""
-    found: dict[str, Model] = {}
+def named_models(models: Sequence[Model]) -> dict[str, Model]:
+    """Return the models by the names of their folders; equal names get a number."""
+    by_name: dict[str, Model] = {}
     for model in models:
         name, number = model.folder.resolve().name, 2
-        while name in found:
+        while name in by_name:
             name, number = f"{model.folder.resolve().name}-{number}", number + 1
-        found[name] = model
-    return found
+        by_name[name] = model
+    return by_name
 
 
 class TraceStore:
-    """Makes traces, one at a time, and keeps the last ones."""
+    """Makes traces, one at a time, and keeps the most recently used ones."""
 
     def __init__(self, models: dict[str, Model], limits: Limits) -> None:
-        # absolute, so that error messages can be searched for them
+        # absolute folders, so that `hide_paths` finds them in error messages
         self.models = {name: replace(model, folder=model.folder.resolve()) for name, model in models.items()}
         self.limits = limits
-        self.gate = TraceLock(limits.wait_seconds)
-        self._pictures = Path(tempfile.mkdtemp(prefix="clearhead-"))
-        self.close = weakref.finalize(self, shutil.rmtree, self._pictures, ignore_errors=True)
-        self._held: OrderedDict[str, StoredTrace] = OrderedDict()
-        self._lock = threading.Lock()
+        self.lock = TraceLock(limits.wait_seconds)
+        self._images = Path(tempfile.mkdtemp(prefix="clearhead-"))
+        self.close = weakref.finalize(self, shutil.rmtree, self._images, ignore_errors=True)
+        self._traces: OrderedDict[str, StoredTrace] = OrderedDict()
+        self._traces_lock = threading.Lock()
 
     def hide_paths(self, message: str) -> str:
         """Return the message with model names instead of model folders: clients must not learn the server's paths."""
@@ -77,7 +78,7 @@ class TraceStore:
         return message
 
     def model(self, name: str | None) -> tuple[str, Model]:
-        """A model by its name; the first if none is given."""
+        """Return name and model; the first model if no name is given."""
         if name is None:
             return next(iter(self.models.items()))
         if name not in self.models:
@@ -86,46 +87,51 @@ class TraceStore:
             )
         return name, self.models[name]
 
-    def get(self, number: str) -> StoredTrace:
-        """A trace that was made before."""
-        with self._lock:
-            if number in self._held:
-                self._held.move_to_end(number)
-                return self._held[number]
+    def get(self, trace_id: str) -> StoredTrace:
+        """Return a stored trace; raise RequestError if it is not, or no longer, stored."""
+        with self._traces_lock:
+            if trace_id in self._traces:
+                self._traces.move_to_end(trace_id)
+                return self._traces[trace_id]
         raise RequestError(
-            404, "no_such_trace", f"there is no trace {number!r} any more; ask for it again at /v1/trace", "id"
+            404, "no_such_trace", f"trace {trace_id!r} is not stored, or no longer; request it again at /v1/trace", "id"
         )
 
     def make(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
-        """The trace of a request; the same request again gives the same one. Cancelled, its search ends."""
+        """Return the trace of a request, from the store if the same request was made before.
+
+        Raises RequestCancelledError if `cancellation` is set before the search has ended.
+        """
         name, model = self.model(request.model)
-        known = request.model_copy(update={"model": name})
-        number = hashlib.sha256(json.dumps(known.model_dump(), sort_keys=True).encode()).hexdigest()[:20]
-        with self.gate.turn(cancellation):
+        named_request = request.model_copy(update={"model": name})
+        trace_id = hashlib.sha256(json.dumps(named_request.model_dump(), sort_keys=True).encode()).hexdigest()[:20]
+        with self.lock.hold(cancellation):
             try:
-                return self.get(number)
+                return self.get(trace_id)
             except RequestError:
-                held = self._trace(number, known, name, model, cancellation)
-            with self._lock:
-                self._held[number] = held
-                while len(self._held) > self.limits.kept_traces:
-                    self._held.popitem(last=False)
-        return held
+                stored = self._trace(trace_id, named_request, name, model, cancellation)
+            with self._traces_lock:
+                self._traces[trace_id] = stored
+                while len(self._traces) > self.limits.stored_traces:
+                    self._traces.popitem(last=False)
+        return stored
 
     def _trace(
-        self, number: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation
+        self, trace_id: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation
     ) -> StoredTrace:
         require_package("torch", "a trace")
-        from clearhead.inspection.analyses.continue_from_prefix import continue_from_prefix
-        from clearhead.inspection.analyses.position_ablation import without_positions
-        from clearhead.inspection.trace import run_trace
+        from clearhead.inspection.analyses.position_ablation import ablate_positions
+        from clearhead.inspection.trace.run_trace import run_trace
+        from clearhead.inspection.trace.trace_search import continue_from_prefix
 
         self.limits.check_beam(request.beam_size)
-        if sum(each is not None for each in (request.target, request.tokens, request.prefix)) > 1:
+        if sum(output is not None for output in (request.target, request.tokens, request.prefix)) > 1:
             raise RequestError(400, "bad_setting", "expected one of target, tokens and prefix, got several", "target")
-        given = self._given(request, model)
-        placed = model.with_ablated(request.off) if request.off else model
-        changed = placed if request.positions else placed.with_network(without_positions(placed.network))
+        trace_input = self._read_input(request, model)
+        with_positions = model.with_ablated(request.ablated) if request.ablated else model
+        traced = with_positions
+        if not request.positions:
+            traced = with_positions.with_network(ablate_positions(with_positions.network))
         settings = model.inspection_settings(beam_size=request.beam_size, length_penalty=request.length_penalty)
         if request.hypothesis >= settings.beam_size:
             raise RequestError(
@@ -134,61 +140,71 @@ class TraceStore:
             )  # fmt: skip
         tokens = request.tokens
         if request.prefix is not None:
-            tokens = continue_from_prefix(changed, given, request.prefix, settings, cancellation)
-        seen = run_trace.trace(
-            changed, given, request.target, settings, tokens=tokens, hypothesis=request.hypothesis, arithmetic=True,
-            cancellation=cancellation
+            tokens = continue_from_prefix(traced, trace_input, request.prefix, settings, cancellation)
+        trace = run_trace(
+            traced, trace_input, request.target, settings, tokens=tokens, hypothesis=request.hypothesis,
+            arithmetic=True, cancellation=cancellation
         )  # fmt: skip
-        return StoredTrace(number, request, name, changed, placed, settings, seen)
+        return StoredTrace(trace_id, request, name, traced, with_positions, settings, trace)
 
-    def _given(self, request: TraceRequest, model: Model) -> "TraceInput":
-        from clearhead.inspection.trace import run_trace
-
+    def _read_input(self, request: TraceRequest, model: Model) -> "TraceInput":
         if model.config.model.reads_images:
-            if request.picture is None:
-                raise RequestError(400, "wrong_input", "this model reads pictures: expected a PNG in base64", "picture")
-            path = self._keep_picture(request.picture, model.config.model.image_channels)
-            try:
-                return run_trace.image_input(model, path)
-            except DataError as error:  # where it is kept is nobody's business
-                raise RequestError(400, "bad_picture", str(error).replace(str(path), "picture"), "picture") from None
-        if request.picture is not None:
-            raise RequestError(400, "wrong_input", "this model reads text: expected a text, got a picture", "picture")
+            return self._read_image(request, model)
+        if request.image is not None:
+            raise RequestError(400, "wrong_input", "this model reads text: expected a text, got an image", "image")
+        return self._read_text(request, model)
+
+    def _read_text(self, request: TraceRequest, model: Model) -> "TraceInput":
+        from clearhead.inspection.trace.trace_input import text_input
+
         self.limits.check_text(request.text, "text")
         if request.target is not None:
             self.limits.check_text(request.target, "target")
-        given = run_trace.text_input(model, request.text)
-        if len(given.places) > self.limits.pieces:
-            raise RequestError(
-                413, "too_long", f"text: expected at most {self.limits.pieces:,} pieces, got {len(given.places):,}; "
-                "shorten it", "text"
-            )  # fmt: skip
-        return given
+        trace_input = text_input(model, request.text)
+        num_tokens, limit = len(trace_input.positions), self.limits.source_tokens
+        if num_tokens > limit:
+            message = f"text: expected at most {limit:,} tokens, got {num_tokens:,}; shorten it"
+            raise RequestError(413, "too_long", message, "text")
+        return trace_input
 
-    def _keep_picture(self, encoded: str, channels: int) -> Path:
-        """A picture as a file, for the model's own reader; other views of its trace read it again."""
+    def _read_image(self, request: TraceRequest, model: Model) -> "TraceInput":
+        from clearhead.inspection.trace.trace_input import image_input
+
+        if request.image is None:
+            raise RequestError(400, "wrong_input", "this model reads images: expected a PNG in base64", "image")
+        path = self._save_image(request.image, model.config.model.image_channels)
+        try:
+            return image_input(model, path)
+        except DataError as error:  # clients must not learn the path of the temporary file
+            raise RequestError(400, "bad_image", str(error).replace(str(path), "image"), "image") from None
+
+    def _save_image(self, encoded: str, channels: int) -> Path:
+        """Return the path of the decoded image; the model's reader and later analyses of the trace read the file."""
         try:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
-            raise RequestError(400, "bad_picture", "picture: expected a PNG in base64", "picture") from None
-        path = self._pictures / f"{hashlib.sha256(content).hexdigest()[:20]}-{channels}.png"
+            raise RequestError(400, "bad_image", "image: expected a PNG in base64", "image") from None
+        path = self._images / f"{hashlib.sha256(content).hexdigest()[:20]}-{channels}.png"
         if not path.exists():
-            path.write_bytes(_as_grey(content) if channels == 1 else content)
+            path.write_bytes(_to_grayscale(content) if channels == 1 else content)
         return path
 
 
-def _as_grey(content: bytes) -> bytes:
-    """A PNG whose colours are all greys as a grey one: browsers write every picture in colour. Any other as it is."""
+def _to_grayscale(content: bytes) -> bytes:
+    """Return a PNG with equal color channels as a grayscale PNG, and any other content unchanged.
+
+    Browsers write every canvas in color.
+    """
     pillow = require_package("PIL.Image", "a trace of an image")
     try:
-        with pillow.open(io.BytesIO(content), formats=["PNG"]) as picture:
-            if max(picture.size) > MAX_SIDE or picture.mode not in ("RGB", "RGBA"):
+        with pillow.open(io.BytesIO(content), formats=["PNG"]) as image:
+            if max(image.size) > MAX_SIDE or image.mode not in ("RGB", "RGBA"):
                 return content
-            red, green, blue = picture.convert("RGB").split()
+            red, green, blue = image.convert("RGB").split()
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, struct.error):
-        return content  # damaged: the model's own reader says how
+        return content  # damaged: the model's reader reports the error
     if not red.tobytes() == green.tobytes() == blue.tobytes():
         return content
-    grey = io.BytesIO()
-    red.save(grey, "PNG")
-    return grey.getvalue()
+    grayscale = io.BytesIO()
+    red.save(grayscale, "PNG")
+    return grayscale.getvalue()

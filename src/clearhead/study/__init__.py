@@ -1,5 +1,5 @@
-"""The claims of the notes (C1 to C15), each measured on real models, with a rule that could also have said no.
+"""Studies: fifteen claims about Transformers (C1 to C15), each measured on real models and judged by a fixed rule.
 
-`protocol` is what a study is, `verdict` the rule, `results` the file, `runner` the work; then one file a claim, and
-`catalogue`, which knows them all.
+`harness` defines and runs studies, `claims` contains the studies, `registry` lists them by name. May import every
+other package except `cli`.
 """

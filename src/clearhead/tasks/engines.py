@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.engines.engine import Engine
-from clearhead.engines.engine_choice import check_native
+from clearhead.engines.engine import Engine, check_native
 from clearhead.engines.model_weights import ModelWeights
 from clearhead.engines.native_engine import NativeEngine
 from clearhead.engines.threads import num_threads
@@ -78,7 +77,7 @@ def torch_engine(network: Any, context: PromptContext | None = None) -> "TorchEn
     model, threads, device = network.config, torch.get_num_threads(), device_of(network)
     if context is None:
         return TorchEngine(
-            network, model.eos_id, model.pad_id, model.read_vocab_size, model.max_positions,
+            network, model.eos_id, model.pad_id, model.input_vocab_size, model.max_positions,
             threads=threads, device=device,
         )  # fmt: skip
     return TorchEngine(

@@ -43,7 +43,7 @@ class GeneratedText(JsonResult):
             text,
             hypothesis.score,
             hypothesis.log_prob,
-            tuple(tokenizer.piece(token) for token in hypothesis.tokens),
+            tuple(tokenizer.token(token) for token in hypothesis.tokens),
             hypothesis.token_log_probs,
             hypothesis.finish_reason,
             unmet_constraints,

@@ -31,13 +31,13 @@ def resolve_constraints(settings: DecodingConfig, tokenizer: Tokenizer) -> Const
         _encode(tokenizer, word, "exclude")
     _check_contradictions(settings, tokenizer)
     _check_repetitions(settings, tokenizer)
-    excluded = tuple(build_automaton(tokenizer, tokenizer.normalise(word).strip()) for word in settings.exclude)
+    excluded = tuple(build_automaton(tokenizer, tokenizer.normalize(word).strip()) for word in settings.exclude)
     return Constraints(prefix, _included_phrases(settings, tokenizer), excluded)
 
 
 def _included_phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> LexicalConstraints:
     """Return the words to include, except those inside another one, which come with it."""
-    ids_of = {tokenizer.normalise(word).strip(): _encode_included(tokenizer, word) for word in settings.include}
+    ids_of = {tokenizer.normalize(word).strip(): _encode_included(tokenizer, word) for word in settings.include}
     words = [word for word in ids_of if not any(word != other and contains_word(other, word) for other in ids_of)]
     automata = tuple(_unambiguous(build_automaton(tokenizer, word), word, tokenizer) for word in words)
     joining = frozenset[int]().union(*(automaton.joining for automaton in automata))
@@ -50,7 +50,7 @@ def _unambiguous(automaton: TokenAutomaton, word: str, tokenizer: Tokenizer) -> 
         tokens = {*automaton.begin, *automaton.begin_open}
         begin = {token: (*automaton.begin.get(token, ()), *automaton.begin_open.get(token, ())) for token in tokens}
         automaton = replace(automaton, begin=begin, begin_open={})
-    silent = frozenset(token for token in range(tokenizer.vocab_size) if not tokenizer.surface(token))
+    silent = frozenset(token for token in range(tokenizer.vocab_size) if not tokenizer.token_bytes(token))
     joining = automaton.joining | silent if automaton.joining else automaton.joining
     return replace(automaton, opening=automaton.opening - silent, joining=joining)
 
@@ -62,15 +62,15 @@ def find_unmet_constraints(
 
     `prompt` is the text before it: its end may separate words, or begin one.
     """
-    if not (settings.include or settings.exclude or settings.prefix):
+    if not settings.has_constraints:
         return ()
     include, exclude = (
-        [(word, tokenizer.normalise(word).strip()) for word in words] for words in (settings.include, settings.exclude)
+        [(word, tokenizer.normalize(word).strip()) for word in words] for words in (settings.include, settings.exclude)
     )
     whole, start = prompt + text, len(prompt)
     missing = [word for word, bare in include if not contains_word(whole, bare, start)]
     present = [word for word, bare in exclude if contains_word(whole, bare, max(0, start - len(bare) + 1))]
-    has_prefix = text.startswith(tokenizer.normalise(settings.prefix).strip())
+    has_prefix = text.startswith(tokenizer.normalize(settings.prefix).strip())
     return (*([] if has_prefix else [settings.prefix]), *missing, *present)
 
 
@@ -93,7 +93,7 @@ def _is_boundary(outside: str, inside: str) -> bool:
 def _encode(tokenizer: Tokenizer, text: str, field: str) -> tuple[int, ...]:
     """Return the ids of a text; raise TokenizerError if they do not reproduce it."""
     ids = tokenizer.encode(text.strip()).ids
-    if tokenizer.unk_id in ids or tokenizer.decode_pieces(ids).strip() != tokenizer.normalise(text).strip() or not ids:
+    if tokenizer.unk_id in ids or tokenizer.decode_tokens(ids).strip() != tokenizer.normalize(text).strip() or not ids:
         raise TokenizerError(
             f"decoding.{field}={excerpt(text)} cannot be generated with the tokens of this model's tokenizer "
             f"({tokenizer.config.kind}); use other words."
@@ -104,16 +104,16 @@ def _encode(tokenizer: Tokenizer, text: str, field: str) -> tuple[int, ...]:
 def _encode_included(tokenizer: Tokenizer, word: str) -> tuple[int, ...]:
     """Return the ids that generate a word after any text; punctuation needs no space before it."""
     ids = _encode(tokenizer, word, "include")
-    has_separate_space = len(ids) > 1 and not tokenizer.surface(ids[0]).strip()
+    has_separate_space = len(ids) > 1 and not tokenizer.token_bytes(ids[0]).strip()
     return ids[1:] if has_separate_space and not is_wordlike(word.strip()[0]) else ids
 
 
 def _check_contradictions(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
     """Raise DecodingError if an excluded word is part of the prefix or of a word to include."""
     for excluded in settings.exclude:
-        bare = tokenizer.normalise(excluded).strip()
+        bare = tokenizer.normalize(excluded).strip()
         for text, field in ((settings.prefix, "prefix"), *((word, "include") for word in settings.include)):
-            if contains_word(tokenizer.normalise(text), bare):
+            if contains_word(tokenizer.normalize(text), bare):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(excluded)} contradicts decoding.{field}={excerpt(text)}; unset one."
                 )
@@ -123,7 +123,7 @@ def _check_contradictions(settings: DecodingConfig, tokenizer: Tokenizer) -> Non
             if any(ids[end] in automaton.completing_tokens(ids[:end]) for end in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(excluded)} contradicts decoding.include={excerpt(included)}, which "
-                    f"begins a word with it: its tokens are {' '.join(map(tokenizer.piece, ids))}; unset one."
+                    f"begins a word with it: its tokens are {' '.join(map(tokenizer.token, ids))}; unset one."
                 )
 
 
@@ -144,7 +144,7 @@ def _check_repetitions(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
 @lru_cache(maxsize=8)
 def _joining_tokens(tokenizer: Tokenizer) -> frozenset[int]:
     """Return the tokens that begin with a letter or digit and therefore continue the word before them."""
-    surfaces = ((token, tokenizer.surface(token)) for token in range(tokenizer.vocab_size))
+    surfaces = ((token, tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
     return frozenset(token for token, surface in surfaces if surface and not _begins_at_boundary(surface))
 
 
@@ -169,7 +169,7 @@ def build_automaton(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
     begin_open: dict[int, tuple[int, ...]] = {}
     opening = set()
     for token in range(tokenizer.vocab_size):
-        surface = tokenizer.surface(token)
+        surface = tokenizer.token_bytes(token)
         if not surface or begins_anywhere or _ends_at_boundary(surface):
             opening.add(token)
         if not surface:

@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 from clearhead.data.segmentation import SegmentedText, Segmenter
 from clearhead.errors import ConfigError, DecodingError
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
@@ -80,7 +79,7 @@ def split_into_rows(
     model: LoadedModel, texts: Sequence[str], long_texts: LongTexts, first_line: int = 1
 ) -> EncoderRows:
     """Return the rows of the texts, with special tokens; each has at most as many tokens as the model accepts."""
-    encode, codec = model.tokenizer.encode_batch, get_task(model.config.task).codec
+    encode, codec = model.tokenizer.encode_batch, model.task.codec
     num_special_tokens = len(codec.add_special_tokens(model.tokenizer, []))
     limit = max_input_tokens(model.config) - num_special_tokens
     segmenter = Segmenter("none", "", limit, lambda parts: [len(ids) for ids in encode(parts)])

@@ -1,7 +1,7 @@
 """The tasks by name."""
 
 from clearhead.data.readers.tables import TABLE_FIELDS
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.errors import ConfigError
 from clearhead.tasks.task import Task
 
@@ -71,7 +71,7 @@ _TASKS = (
                 "family": "encoder", "head": "masked_lm", "positions": "learned", "max_positions": 256,
                 "activation": "gelu",
             },
-            "tokenizer": {"special_tokens": [MASK]},
+            "tokenizer": {"special_tokens": [MASK_TOKEN]},
             "data": {"document_unit": "line", "max_tokens": 256},
             "training": {"label_smoothing": 0.0},
         },

@@ -14,7 +14,6 @@ from clearhead.decoding.penalties import normalized_score, sum_log_probs
 from clearhead.engines.engine import Floats, ScoringEngine
 from clearhead.errors import DataError
 from clearhead.json_format import JsonResult
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
@@ -37,7 +36,7 @@ class EncodedPair:
 
 def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[EncodedPair]:
     """Return the pairs with their ids; raise DataError with the line in `path` of a pair that is too long."""
-    encode = get_task(model.config.task).codec.encode
+    encode = model.task.codec.encode
     sources = encode(model.tokenizer, [pair.source for pair in pairs])
     targets = encode(model.tokenizer.target, [pair.target for pair in pairs])
     encoded = list(map(EncodedPair, pairs, sources, targets))
@@ -92,7 +91,7 @@ def score_pairs(
     tokenizer, engine = model.tokenizer.target, model.scoring_engine
     results = []
     for pair, log_probs_T, _ in decode_forced(engine, encode_pairs(model, pairs, path), model.tokenizer.eos_id):
-        tokens, log_probs = tuple(map(tokenizer.piece, pair.target)), tuple(log_probs_T.tolist())
+        tokens, log_probs = tuple(map(tokenizer.token, pair.target)), tuple(log_probs_T.tolist())
         total = sum_log_probs(log_probs)
         results.append(ScoredOutput(total, normalized_score(total, len(log_probs), decoding), tokens, log_probs))
     return results

@@ -1,9 +1,8 @@
-"""Sentence pairs of a large corpus, kept on disk as plain text behind an index and read back in blocks.
+"""Records of large corpora, cached on disk as text with an index and read in blocks.
 
-A corpus is read, filtered and counted once; what is left is kept in the user's cache folder under a name made from the
-content of the files and the settings, so that the next training on it begins at once. Small corpora stay in memory.
-
-Documents of a large text, kept on disk as pairs without a target: behind the same index, read in the same blocks.
+A large corpus is read and filtered once. The usable records are written to the user's cache folder, under a hash of the
+files and settings, so that the next training with the same data starts immediately. Small corpora stay in memory.
+Documents are stored as pairs without a target.
 """
 
 import hashlib
@@ -19,25 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, Work, cached_arrays, ignore_progress
-from clearhead.data.readers.documents import Cut, Document, load_documents, read_documents
+from clearhead.data.corpus.id_arrays import ArrayWriter, MappedArrays, ProgressCallback, cached_arrays, ignore_progress
+from clearhead.data.readers.documents import Document, DocumentUnit, load_documents, read_documents
 from clearhead.data.readers.pairs import Pair, load_pairs, read_pairs
-from clearhead.data.readers.tables import PACKED, PARQUET, TableOptions, suffix_of
-from clearhead.data.records import Corpus, Fingerprint, Mask, Places, SkipReport, check_amount
+from clearhead.data.readers.tables import COMPRESSED_SUFFIXES, PARQUET, TableOptions, format_suffix
+from clearhead.data.records import Corpus, Fingerprint, Fractions, Mask, SkipReport, require_enough_records
 from clearhead.errors import DataError
-from clearhead.files import user_cache
+from clearhead.files import user_cache_folder
 
-LARGE_BYTES = 32 << 20  # of text; less is read into memory
-PACKING = 4  # so many times as long is a text as its compressed form, about
-BLOCK = 8192  # pairs that are held as Python objects at a time,
-BLOCK_BYTES = 4 << 20  # or fewer, where they are as long as documents
-CORPORA = "corpora"  # the folder in the user's cache
-TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "corpus": "<i4", "place": "<f8"}
+LARGE_BYTES = 32 << 20  # of text; smaller corpora are read into memory
+COMPRESSION_RATIO = 4  # estimated length of a text relative to its compressed length
+MAX_BLOCK_PAIRS = 8192  # pairs in memory as Python objects at a time,
+MAX_BLOCK_BYTES = 4 << 20  # or fewer if they are long
+CORPORA_FOLDER = "corpora"  # in the user's cache folder
+ARRAY_TYPES = {"text": "u1", "source_end": "<i8", "target_end": "<i8", "line": "<i8", "file_index": "<i4",
+               "hash_fraction": "<f8"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PairFilters:
-    """Which pairs of the files are taken, and how the files are read."""
+    """Filters of the pairs, and how tables are read."""
 
     max_chars: int
     max_length_ratio: float = 0.0
@@ -46,13 +46,13 @@ class PairFilters:
 
 
 class CachedPairs(Sequence[Pair]):
-    """Pairs on disk, or those of them that are wanted."""
+    """Pairs on disk, or a selection of them."""
 
-    def __init__(self, columns: MappedArrays, wanted_N: Mask | None = None) -> None:
-        self.columns = columns
-        self.total = columns.counts["line"]
-        self.wanted_N = np.ones(self.total, np.bool_) if wanted_N is None else wanted_N
-        self._count = int(np.count_nonzero(self.wanted_N))
+    def __init__(self, arrays: MappedArrays, selected_N: Mask | None = None) -> None:
+        self.arrays = arrays
+        self.total = arrays.counts["line"]
+        self.selected_N = np.ones(self.total, np.bool_) if selected_N is None else selected_N
+        self._count = int(np.count_nonzero(self.selected_N))
 
     def __len__(self) -> int:
         return self._count
@@ -64,9 +64,9 @@ class CachedPairs(Sequence[Pair]):
 
     @property
     def block_size(self) -> int:
-        """How many are read at a time."""
-        mean = self.columns.counts["text"] // max(1, self.total)
-        return max(1, min(BLOCK, BLOCK_BYTES // max(1, mean)))
+        """Number of pairs read at a time."""
+        mean = self.arrays.counts["text"] // max(1, self.total)
+        return max(1, min(MAX_BLOCK_PAIRS, MAX_BLOCK_BYTES // max(1, mean)))
 
     @overload
     def __getitem__(self, index: int) -> Pair: ...
@@ -74,52 +74,55 @@ class CachedPairs(Sequence[Pair]):
     def __getitem__(self, index: slice) -> list[Pair]: ...
     def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
         indices = range(len(self))[index]
-        places = np.flatnonzero(self.wanted_N)
+        positions = np.flatnonzero(self.selected_N)
         if isinstance(indices, int):
-            return self.block(int(places[indices]), int(places[indices]) + 1)[0]
-        return [self.block(int(places[one]), int(places[one]) + 1)[0] for one in indices]
+            return self._pair_at(int(positions[indices]))
+        return [self._pair_at(int(positions[number])) for number in indices]
+
+    def _pair_at(self, position: int) -> Pair:
+        return self.block(position, position + 1)[0]
 
     def block(self, start: int, stop: int) -> list[Pair]:
-        """Those of the pairs that lie from `start` to `stop`."""
-        places = np.flatnonzero(self.wanted_N[start:stop]).tolist()
-        if not places:
+        """Return the selected pairs among those from `start` to `stop`."""
+        indices = np.flatnonzero(self.selected_N[start:stop]).tolist()
+        if not indices:
             return []
-        read = self.columns.read
+        read = self.arrays.read
         stop = min(stop, self.total)
-        source_ends, target_ends, lines, files = (
-            read(name, start, stop).tolist() for name in ("source_end", "target_end", "line", "corpus")
+        source_ends, target_ends, lines, file_indices = (
+            read(name, start, stop).tolist() for name in ("source_end", "target_end", "line", "file_index")
         )
         first = int(read("target_end", start - 1, start)[0]) if start else 0
         text = read("text", first, target_ends[-1]).tobytes()
-        begins = [first, *target_ends]
+        starts = [first, *target_ends]
         return [
             Pair(
-                text[begins[place] - first : source_ends[place] - first].decode(),
-                text[source_ends[place] - first : target_ends[place] - first].decode(),
-                lines[place],
-                files[place],
+                text[starts[index] - first : source_ends[index] - first].decode(),
+                text[source_ends[index] - first : target_ends[index] - first].decode(),
+                lines[index],
+                file_indices[index],
             )
-            for place in places
+            for index in indices
         ]
 
-    def places(self) -> Places:
-        """Where each source falls between 0 and 1."""
-        found: NDArray[Any] = self.columns.map("place")
-        return found[self.wanted_N]
+    def hash_fractions(self) -> Fractions:
+        """Return the hash fraction of each source."""
+        fractions: NDArray[Any] = self.arrays.map("hash_fraction")
+        return fractions[self.selected_N]
 
-    def select(self, wanted_N: Mask) -> "CachedPairs":
-        """Some of these pairs."""
-        both_N = self.wanted_N.copy()
-        both_N[self.wanted_N] = wanted_N
-        return CachedPairs(self.columns, both_N)
+    def select(self, selected_N: Mask) -> "CachedPairs":
+        """Return a selection of the pairs."""
+        combined_N = self.selected_N.copy()
+        combined_N[self.selected_N] = selected_N
+        return CachedPairs(self.arrays, combined_N)
 
-    def spread(self, most: int) -> "CachedPairs":
-        """At most so many of these pairs, from all over the corpus."""
-        if len(self) <= most:
+    def sample_evenly(self, limit: int) -> "CachedPairs":
+        """Return at most `limit` pairs, evenly spaced over the corpus."""
+        if len(self) <= limit:
             return self
-        wanted_N = np.zeros(len(self), np.bool_)
-        wanted_N[np.arange(most) * len(self) // most] = True
-        return self.select(wanted_N)
+        selected_N = np.zeros(len(self), np.bool_)
+        selected_N[np.arange(limit) * len(self) // limit] = True
+        return self.select(selected_N)
 
 
 def load_pairs_cached(
@@ -127,9 +130,9 @@ def load_pairs_cached(
     filters: PairFilters,
     minimum: int = 1,
     folder: Path | None = None,
-    work: Work = ignore_progress,
+    progress: ProgressCallback = ignore_progress,
 ) -> Corpus[Pair]:
-    """The pairs of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
+    """Return the pairs of files: in memory or, if large, on disk in `folder` (default: the user's cache folder)."""
     if not are_large(paths):
         return load_pairs(paths, filters.max_chars, minimum, max_length_ratio=filters.max_length_ratio,
                           deduplicate=filters.deduplicate, table=filters.table)  # fmt: skip
@@ -137,8 +140,8 @@ def load_pairs_cached(
     def read(skips: SkipReport) -> Iterator[Pair]:
         return read_pairs(paths, skips, filters.max_chars, filters.max_length_ratio, filters.deduplicate, filters.table)
 
-    corpus = cache_pairs(paths, asdict(filters), read, folder, partial(work, "reading pairs"))
-    check_amount(corpus, paths, minimum, "pairs")
+    corpus = cache_pairs(paths, asdict(filters), read, folder, partial(progress, "reading pairs"))
+    require_enough_records(corpus, paths, minimum, "pairs")
     return corpus
 
 
@@ -147,92 +150,92 @@ def cache_pairs(
     settings: Mapping[str, object],
     read: Callable[[SkipReport], Iterator[Pair]],
     folder: Path | None,
-    work: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
 ) -> Corpus[Pair]:
-    """The pairs that `read` makes of files by these settings, on disk: made now, or found there."""
-    key = _key(paths, settings)
+    """Return the pairs on disk that `read` yields; they are written unless cached for these files and settings."""
+    key = _cache_key(paths, settings)
 
     def fill(writer: ArrayWriter) -> None:
         skips = SkipReport()
-        writer.facts = {"fingerprint": _write(read(skips), writer, work), **asdict(skips)}
-        writer.facts["files"] = [str(path.absolute()) for path in paths]
+        writer.metadata = {"fingerprint": _write(read(skips), writer, progress), **asdict(skips)}
+        writer.metadata["files"] = [str(path.absolute()) for path in paths]
 
-    columns = cached_arrays((folder or user_cache() / CORPORA) / key, key, TYPES, fill)
-    facts = {name: value for name, value in columns.facts.items() if name != "files"}
-    fingerprint = str(facts.pop("fingerprint"))
-    skips = SkipReport(**facts)
-    return Corpus[Pair](CachedPairs(columns), skips, columns.counts["line"] + skips.total, fingerprint)
+    arrays = cached_arrays((folder or user_cache_folder() / CORPORA_FOLDER) / key, key, ARRAY_TYPES, fill)
+    report = {name: value for name, value in arrays.metadata.items() if name not in ("files", "fingerprint")}
+    skips, fingerprint = SkipReport(**report), str(arrays.metadata["fingerprint"])
+    return Corpus[Pair](CachedPairs(arrays), skips, arrays.counts["line"] + skips.total, fingerprint)
 
 
 def are_large(paths: Sequence[Path]) -> bool:
-    """Whether files hold more text than is read into memory."""
+    """Return whether the files together are too large to be read into memory."""
     return all(path.is_file() for path in paths) and sum(map(_text_size, paths)) >= LARGE_BYTES
 
 
 def _text_size(path: Path) -> int:
-    """About how many bytes of text a file holds."""
-    is_packed = path.suffix.lower() in PACKED or suffix_of(path) == PARQUET
-    return path.stat().st_size * (PACKING if is_packed else 1)
+    """Return an estimate of the bytes of text in a file."""
+    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES or format_suffix(path) == PARQUET
+    return path.stat().st_size * (COMPRESSION_RATIO if is_compressed else 1)
 
 
-def _key(paths: Sequence[Path], settings: Mapping[str, object]) -> str:
-    """Equal for equal files and settings, wherever the files lie."""
+def _cache_key(paths: Sequence[Path], settings: Mapping[str, object]) -> str:
+    """Return a hash of the contents of the files and the settings."""
     files = []
     for path in paths:
         try:
             with path.open("rb") as file:
-                files.append((suffix_of(path), hashlib.file_digest(file, "blake2b").hexdigest()))
+                files.append((format_suffix(path), hashlib.file_digest(file, "blake2b").hexdigest()))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     return hashlib.blake2b(json.dumps([files, settings]).encode(), digest_size=12).hexdigest()
 
 
 def _blocks(pairs: Iterator[Pair]) -> Iterator[list[Pair]]:
-    """Pairs, as many at a time as are held as Python objects."""
+    """Iterate over blocks of pairs that are small enough for memory."""
     block, size = list[Pair](), 0
     for pair in pairs:
         block.append(pair)
         size += len(pair.source) + len(pair.target)
-        if len(block) >= BLOCK or size >= BLOCK_BYTES:
+        if len(block) >= MAX_BLOCK_PAIRS or size >= MAX_BLOCK_BYTES:
             yield block
             block, size = [], 0
     if block:
         yield block
 
 
-def _write(pairs: Iterator[Pair], writer: ArrayWriter, work: Callable[[int, int], None]) -> str:
-    """Appends all pairs in blocks, and gives their fingerprint."""
+def _write(pairs: Iterator[Pair], writer: ArrayWriter, progress: Callable[[int, int], None]) -> str:
+    """Write all pairs in blocks and return their fingerprint."""
     digest, end, done = Fingerprint(), 0, 0
     for block in _blocks(pairs):
-        text, ends, places = bytearray(), (array("q"), array("q")), array("d")
+        text, source_ends, target_ends, fractions = bytearray(), array("q"), array("q"), array("d")
         for pair in block:
             source, target = pair.source.encode(), pair.target.encode()
             digest.add(*((source, target) if target else (source,)))  # a document has no target
             text += source + target
-            ends[0].append(end + len(source))
+            source_ends.append(end + len(source))
             end += len(source) + len(target)
-            ends[1].append(end)
-            places.append(hash_fraction(source))
+            target_ends.append(end)
+            fractions.append(hash_fraction(source))
         writer.append_bytes("text", text)
-        numbers = {"source_end": ends[0], "target_end": ends[1], "place": places,
-                   "line": [pair.line for pair in block], "corpus": [pair.corpus for pair in block]}  # fmt: skip
-        for name, values in numbers.items():
-            writer.append(name, np.asarray(values, dtype=TYPES[name]))
+        columns = {"source_end": source_ends, "target_end": target_ends, "hash_fraction": fractions,
+                   "line": [pair.line for pair in block],
+                   "file_index": [pair.file_index for pair in block]}  # fmt: skip
+        for name, values in columns.items():
+            writer.append(name, np.asarray(values, dtype=ARRAY_TYPES[name]))
         done += len(block)
-        work(done, 0)
+        progress(done, 0)
     return str(digest)
 
 
 class CachedDocuments(Sequence[Document]):
-    """Documents on disk, or those of them that are wanted."""
+    """Documents on disk, or a selection of them."""
 
     def __init__(self, pairs: CachedPairs) -> None:
         self.pairs = pairs
 
     @property
-    def columns(self) -> MappedArrays:
-        """Where they lie."""
-        return self.pairs.columns
+    def arrays(self) -> MappedArrays:
+        """The arrays of the cached corpus."""
+        return self.pairs.arrays
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -245,20 +248,20 @@ class CachedDocuments(Sequence[Document]):
     @overload
     def __getitem__(self, index: slice) -> list[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        found = self.pairs[index]
-        return _document(found) if isinstance(found, Pair) else [_document(pair) for pair in found]
+        pairs = self.pairs[index]
+        return _document(pairs) if isinstance(pairs, Pair) else [_document(pair) for pair in pairs]
 
-    def places(self) -> Places:
-        """Where each document falls between 0 and 1."""
-        return self.pairs.places()
+    def hash_fractions(self) -> Fractions:
+        """Return the hash fraction of each document."""
+        return self.pairs.hash_fractions()
 
-    def select(self, wanted_N: Mask) -> "CachedDocuments":
-        """Some of these documents."""
-        return CachedDocuments(self.pairs.select(wanted_N))
+    def select(self, selected_N: Mask) -> "CachedDocuments":
+        """Return a selection of the documents."""
+        return CachedDocuments(self.pairs.select(selected_N))
 
-    def spread(self, most: int) -> "CachedDocuments":
-        """At most so many of these documents, from all over the text."""
-        return CachedDocuments(self.pairs.spread(most))
+    def sample_evenly(self, limit: int) -> "CachedDocuments":
+        """Return at most `limit` documents, evenly spaced over the corpus."""
+        return CachedDocuments(self.pairs.sample_evenly(limit))
 
 
 def _document(pair: Pair) -> Document:
@@ -266,15 +269,15 @@ def _document(pair: Pair) -> Document:
 
 
 def load_documents_cached(
-    paths: Sequence[Path], cut: Cut, folder: Path | None = None, work: Work = ignore_progress
+    paths: Sequence[Path], unit: DocumentUnit, folder: Path | None = None, progress: ProgressCallback = ignore_progress
 ) -> Corpus[Document]:
-    """The documents of files: in memory, or where they are large on disk in `folder` (the user's cache folder)."""
+    """Return the documents of files: in memory or, if large, on disk in `folder` (default: the user's cache folder)."""
     if not are_large(paths):
-        return load_documents(paths, cut)
+        return load_documents(paths, unit)
 
     def read(_: SkipReport) -> Iterator[Pair]:
-        return (Pair(document.text, "", document.line) for document in read_documents(paths, cut))
+        return (Pair(document.text, "", document.line) for document in read_documents(paths, unit))
 
-    kept = cache_pairs(paths, {"documents": cut}, read, folder, partial(work, "reading documents"))
-    assert isinstance(kept.records, CachedPairs)
-    return Corpus(CachedDocuments(kept.records), kept.skips, kept.total_lines, kept.fingerprint)
+    pairs = cache_pairs(paths, {"documents": unit}, read, folder, partial(progress, "reading documents"))
+    assert isinstance(pairs.records, CachedPairs)
+    return Corpus(CachedDocuments(pairs.records), pairs.skips, pairs.total_lines, pairs.fingerprint)

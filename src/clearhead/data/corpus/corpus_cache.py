@@ -1,6 +1,7 @@
-"""Corpora that were prepared once and lie in the user's cache folder: what there is, and its removal.
+"""List and removal of the corpora in the user's cache folder.
 
-A corpus KEY lies beside its ids, KEY-..., one folder for each vocabulary. All of it can be made again.
+The folder KEY contains the records of a corpus, and the folders KEY-... its token ids, one folder per tokenizer. All of
+them can be created again from the user's files.
 """
 
 import os
@@ -10,78 +11,78 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.corpus.cached_corpus import CORPORA
-from clearhead.data.corpus.id_arrays import FACTS, MappedArrays
+from clearhead.data.corpus.cached_corpus import CORPORA_FOLDER
+from clearhead.data.corpus.id_arrays import METADATA_FILE, MappedArrays
 from clearhead.errors import DataError
-from clearhead.files import user_cache
+from clearhead.files import user_cache_folder
 
-DAY = 86400.0
+SECONDS_PER_DAY = 86400.0
 
 
 @dataclass(frozen=True)
 class CachedCorpus:
-    """A prepared corpus with all its ids."""
+    """A cached corpus with the token ids of all tokenizers."""
 
     key: str
     folder: Path
     files: tuple[str, ...]
-    """What it was made from; nothing where it is damaged."""
+    """The files that it was read from; empty if it is damaged."""
     records: int
     num_bytes: int
-    used: float
-    """When a training last opened it, in seconds since 1970."""
+    last_used: float
+    """When a training opened it last, in seconds since 1970."""
 
     @property
-    def days(self) -> float:
-        """How long ago that was."""
-        return max(0.0, (time.time() - self.used) / DAY)
+    def days_unused(self) -> float:
+        """Days since a training opened it."""
+        return max(0.0, (time.time() - self.last_used) / SECONDS_PER_DAY)
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """Return the JSON object that `clearhead data` prints."""
         return {"folder": str(self.folder), "files": list(self.files), "records": self.records,
-                "bytes": self.num_bytes, "days_unused": round(self.days, 2)}  # fmt: skip
+                "bytes": self.num_bytes, "days_unused": round(self.days_unused, 2)}  # fmt: skip
 
     def remove(self) -> None:
-        """Deletes it, unless a process is just making a part of it; a training that has it open goes on."""
-        with ExitStack() as held:
-            parts = _parts(self.folder.parent, self.key)
-            for lock in (path for path in parts if path.name.endswith(".lock")):
-                if not _locked(lock, held):
-                    raise DataError(f"{self.folder} is just being made; wait for that training to begin")
+        """Delete the corpus; raise DataError while a process writes it. A training that has it open is not affected."""
+        with ExitStack() as locks:
+            paths = _paths_of(self.folder.parent, self.key)
+            for lock in (path for path in paths if path.name.endswith(".lock")):
+                if not _try_lock(lock, locks):
+                    raise DataError(f"{self.folder} is being written; wait until that training has started")
             try:
-                for path in parts:
+                for path in paths:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             except OSError as error:
                 raise DataError(f"cannot remove {self.folder}: {error.strerror}; check its permissions") from error
 
 
-def find_cached(folder: Path | None = None) -> list[CachedCorpus]:
-    """The prepared corpora of this user, the one used last first."""
-    place = folder or user_cache() / CORPORA
-    names = [path.name for path in place.iterdir()] if place.is_dir() else []
+def list_cached_corpora(folder: Path | None = None) -> list[CachedCorpus]:
+    """Return the cached corpora of the user, the most recently used first."""
+    folder = folder or user_cache_folder() / CORPORA_FOLDER
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     keys = {name.lstrip(".").partition("-")[0].partition(".")[0] for name in names}
-    return sorted((_kept(place, key) for key in keys), key=lambda kept: -kept.used)
+    return sorted((_describe(folder, key) for key in keys), key=lambda corpus: -corpus.last_used)
 
 
-def _kept(place: Path, key: str) -> CachedCorpus:
-    found = MappedArrays.open(place / key)
-    files = tuple(found.facts.get("files", ())) if found else ()
-    parts = _parts(place, key)
-    facts = [part / FACTS for part in parts if (part / FACTS).is_file()]
-    used = max((path.stat().st_mtime for path in facts or parts), default=0.0)
-    inside = [path for part in parts for path in (part, *part.rglob("*")) if path.is_file()]
-    return CachedCorpus(key, place / key, files, found.counts["line"] if found else 0,
-                      sum(path.stat().st_size for path in inside), used)  # fmt: skip
+def _describe(folder: Path, key: str) -> CachedCorpus:
+    arrays = MappedArrays.open(folder / key)
+    files = tuple(arrays.metadata.get("files", ())) if arrays else ()
+    paths = _paths_of(folder, key)
+    metadata_files = [path / METADATA_FILE for path in paths if (path / METADATA_FILE).is_file()]
+    last_used = max((path.stat().st_mtime for path in metadata_files or paths), default=0.0)
+    contents = [file for path in paths for file in (path, *path.rglob("*")) if file.is_file()]
+    return CachedCorpus(key, folder / key, files, arrays.counts["line"] if arrays else 0,
+                        sum(file.stat().st_size for file in contents), last_used)  # fmt: skip
 
 
-def _parts(place: Path, key: str) -> list[Path]:
-    """The corpus, its ids, and what was cut off of either."""
-    return sorted({*place.glob(f"{key}*"), *place.glob(f".{key}*")})
+def _paths_of(folder: Path, key: str) -> list[Path]:
+    """Return the folders of the corpus and its token ids, with lock files and what interrupted writers left."""
+    return sorted({*folder.glob(f"{key}*"), *folder.glob(f".{key}*")})
 
 
-def _locked(path: Path, held: ExitStack) -> bool:
-    """Takes the lock that makers take, until `held` ends; False where one of them has it."""
-    file = held.enter_context(path.open("w"))
+def _try_lock(path: Path, locks: ExitStack) -> bool:
+    """Lock the file that writers lock, until `locks` is closed; return False if a writer holds it."""
+    file = locks.enter_context(path.open("w"))
     if os.name != "nt":
         import fcntl
 

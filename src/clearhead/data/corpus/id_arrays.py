@@ -1,15 +1,15 @@
-"""Flat arrays in a folder: written by appending, opened by mapping them into memory, with one JSON file beside them.
+"""Memory-mapped arrays in a folder, and the token ids of a corpus as flat arrays.
 
-    columns.json     format version, what the folder was made from, type, length and SHA-256 of each array, plain facts
-    NAME.bin         the numbers of one array, little-endian
+A folder contains one file per array and one JSON file:
 
-Knows numbers, nothing of what they mean. A folder is made aside and renamed when it is whole; whoever opens one to
-use it checks what it was made from, and size and SHA-256 of every file.
+    columns.json     format version; key; dtype, length and SHA-256 of each array; metadata
+    NAME.bin         the values of one array, little-endian
 
-Token ids of a whole corpus, laid end to end: two flat arrays instead of a million small lists.
+The key identifies the input from which the arrays were computed. A folder is written under a temporary name and renamed
+when it is complete; `cached_arrays` verifies the key, the sizes and the checksums before it uses a folder.
 
-The arrays are in memory, or mapped from files (see `columns`). Knows ids and lengths, nothing of text. The ids carry no
-start or end tokens; the task adds them.
+`IdArrays` stores all sequences of a corpus in two arrays, in memory or memory-mapped, instead of millions of lists. The
+ids contain no start or end tokens; the tasks add them.
 """
 
 import hashlib
@@ -26,26 +26,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.errors import DataError
-from clearhead.files import make_once
+from clearhead.files import create_folder_once
 
-FORMAT_VERSION = 2
-FACTS = "columns.json"
-Work = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much; of 0 where that is not known."""
+FORMAT_VERSION = 3
+METADATA_FILE = "columns.json"
+Ids = NDArray[np.integer[Any]]
+Lengths = NDArray[np.int32]
+ProgressCallback = Callable[[str, int, int], None]
+"""Callback for the progress of long work: description, amount done, total amount (0 if unknown)."""
 
 
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Is told how far long work is, and keeps it to itself."""
+def ignore_progress(description: str, done: int, total: int) -> None:
+    """Do nothing: the progress callback of callers that show no progress."""
 
 
 class ArrayWriter:
-    """Arrays of a new folder; `facts` may be filled until the end."""
+    """Writer of the arrays of a new folder; `metadata` may be set until the writer is closed."""
 
     def __init__(self, folder: Path, key: str, types: Mapping[str, str]) -> None:
         self.folder, self.key, self.types = folder, key, dict(types)
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         self._counts = dict.fromkeys(types, 0)
-        self._sums = {name: hashlib.sha256() for name in types}
+        self._hashes = {name: hashlib.sha256() for name in types}
         self._files: dict[str, BinaryIO] = {}
         self._stack = ExitStack()
 
@@ -55,62 +57,62 @@ class ArrayWriter:
         return self
 
     def append(self, name: str, values: Any) -> None:
-        """More numbers of one array; what does not fit its type is a bug."""
-        numbers = np.asarray(values).astype(self.types[name], casting="same_kind", copy=False)
-        self._counts[name] += len(numbers)
-        self._write(name, np.ascontiguousarray(numbers).data)
+        """Append values to an array; they must fit its dtype."""
+        converted = np.asarray(values).astype(self.types[name], casting="same_kind", copy=False)
+        self._counts[name] += len(converted)
+        self._write(name, np.ascontiguousarray(converted).data)
 
     def append_bytes(self, name: str, content: bytes | bytearray) -> None:
-        """More of an array of bytes."""
+        """Append to an array of bytes."""
         self._counts[name] += len(content)
         self._write(name, content)
 
     def _write(self, name: str, content: bytes | bytearray | memoryview) -> None:
-        self._sums[name].update(content)
+        self._hashes[name].update(content)
         self._files[name].write(content)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self._stack.close()
         if kind is None:
-            arrays = {name: {"type": self.types[name], "count": count, "sha256": self._sums[name].hexdigest()}
+            arrays = {name: {"type": self.types[name], "count": count, "sha256": self._hashes[name].hexdigest()}
                       for name, count in self._counts.items()}  # fmt: skip
-            written = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "facts": self.facts}
-            (self.folder / FACTS).write_text(json.dumps(written, ensure_ascii=False, indent=1), encoding="utf-8")
+            state = {"version": FORMAT_VERSION, "key": self.key, "arrays": arrays, "metadata": self.metadata}
+            (self.folder / METADATA_FILE).write_text(json.dumps(state, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class MappedArrays:
-    """The arrays of a folder that is whole."""
+    """The arrays of a complete folder."""
 
     folder: Path
     key: str
     types: Mapping[str, str]
     counts: Mapping[str, int]
-    sums: Mapping[str, str]
-    facts: Mapping[str, Any]
+    checksums: Mapping[str, str]
+    metadata: Mapping[str, Any]
 
     @classmethod
     def open(cls, folder: Path, key: str = "") -> "MappedArrays | None":
-        """The arrays of a folder made from `key`; none where a file is missing, or is not what it was."""
+        """Return the arrays of a folder; None if it is incomplete, or not for `key` if one is given."""
         try:
-            written = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-            arrays = {name: (array["type"], int(array["count"])) for name, array in written["arrays"].items()}
+            state = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))
+            arrays = {name: (array["type"], int(array["count"])) for name, array in state["arrays"].items()}
             sizes = {name: (folder / f"{name}.bin").stat().st_size for name in arrays}
-            if written["version"] != FORMAT_VERSION or (key and written["key"] != key):
+            if state["version"] != FORMAT_VERSION or (key and state["key"] != key):
                 return None
             if any(sizes[name] != np.dtype(kind).itemsize * count for name, (kind, count) in arrays.items()):
                 return None
             types = {name: kind for name, (kind, _) in arrays.items()}
             counts = {name: count for name, (_, count) in arrays.items()}
-            sums = {name: str(array["sha256"]) for name, array in written["arrays"].items()}
-            return cls(folder, written["key"], types, counts, sums, written["facts"])
+            checksums = {name: str(array["sha256"]) for name, array in state["arrays"].items()}
+            return cls(folder, state["key"], types, counts, checksums, state["metadata"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def is_sound(self) -> bool:
-        """Whether no bit has changed since it was written. Reads all files once, about a gigabyte in a second."""
+    def is_intact(self) -> bool:
+        """Return whether all files match their checksums. Reads all files, at about 1 GB per second."""
         try:
-            for name, expected in self.sums.items():
+            for name, expected in self.checksums.items():
                 with (self.folder / f"{name}.bin").open("rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                         return False
@@ -119,22 +121,22 @@ class MappedArrays:
         return True
 
     def map(self, name: str) -> NDArray[Any]:
-        """An array that the system reads when it is used; its pages are given back when memory is short."""
+        """Return a memory-mapped array; the system reads pages on access and releases them when memory is short."""
         if not self.counts[name]:
             return np.zeros(0, dtype=self.types[name])
         return np.asarray(np.memmap(self.folder / f"{name}.bin", dtype=self.types[name], mode="r"))
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """A part of an array, copied."""
+        """Return a copy of a slice of an array."""
         kind = np.dtype(self.types[name])
         offset, count = start * kind.itemsize, max(0, stop - start)
         return np.fromfile(self.folder / f"{name}.bin", dtype=kind, count=count, offset=offset)
 
 
 def release_pages(array: NDArray[Any]) -> None:
-    """Takes the pages of a mapped array out of this process; they are read again when they are used.
+    """Release the pages of a memory-mapped array; they are read again on the next access.
 
-    The system would do it itself where memory is short, but until then they count as this process's own.
+    The system does this when memory is short, but until then they count as memory of this process.
     """
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -144,63 +146,59 @@ def release_pages(array: NDArray[Any]) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Which folder it is, if there is one."""
+    """Return device and inode of a folder; None if it does not exist."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def cached_arrays(
     folder: Path, key: str, types: Mapping[str, str], fill: Callable[[ArrayWriter], None]
 ) -> MappedArrays:
-    """The arrays of a folder, filled now unless it is there and whole."""
-    here = _identity(folder)
-    found = MappedArrays.open(folder, key)
-    if found is not None and found.is_sound():
-        with suppress(OSError):  # a folder of somebody else
-            (folder / FACTS).touch()  # says when it was used last
-        return found
+    """Return the arrays of a folder for `key`; write it with `fill` first unless it exists and is intact."""
+    identity = _identity(folder)
+    cached = MappedArrays.open(folder, key)
+    if cached is not None and cached.is_intact():
+        with suppress(OSError):  # the folder may belong to another user
+            (folder / METADATA_FILE).touch()  # records the time of the last use
+        return cached
 
-    def make(aside: Path) -> None:
-        with ArrayWriter(aside, key, types) as writer:
+    def write(temporary: Path) -> None:
+        with ArrayWriter(temporary, key, types) as writer:
             fill(writer)
 
     try:
-        if here and _identity(folder) == here:  # cut off, damaged, or of another version; not one just made by others
-            with suppress(FileNotFoundError):  # another process was first
+        if identity and _identity(folder) == identity:  # damaged or outdated, and not replaced by another process
+            with suppress(FileNotFoundError):  # another process renamed it
                 folder.rename(folder.with_name(f".{folder.name}.damaged-{key[:8]}"))
-        make_once(folder, make)
+        create_folder_once(folder, write)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(
-            f"cannot keep a large corpus in {folder.parent}: {reason}; make room there, or name another place in "
-            "XDG_CACHE_HOME"
+            f"cannot write the cache of a large corpus to {folder.parent}: {reason}; free space there, or set "
+            "XDG_CACHE_HOME to another folder"
         ) from error
-    made = MappedArrays.open(folder, key)
-    assert made is not None, f"{folder} was made and is not whole"
-    return made
-
-
-Ids = NDArray[np.integer[Any]]
-Lengths = NDArray[np.int32]
+    written = MappedArrays.open(folder, key)
+    assert written is not None, f"{folder} was written but is incomplete"
+    return written
 
 
 @dataclass(frozen=True)
 class IdArrays:
-    """Sequences of ids: sequence i is `ids[offsets[i]:offsets[i + 1]]`."""
+    """Sequences of token ids: sequence i is `ids[offsets[i] : offsets[i + 1]]`."""
 
     ids: Ids
     offsets: NDArray[np.int64]
 
     @classmethod
     def build(cls, sequences: Iterable[Sequence[int]]) -> "IdArrays":
-        """The store of these sequences, in their order."""
-        parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-        np.cumsum([len(part) for part in parts], out=offsets[1:])
-        return cls(np.concatenate(parts) if parts else np.zeros(0, np.int32), offsets)
+        """Return the arrays of the given sequences."""
+        arrays = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
+        offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
+        np.cumsum([len(array) for array in arrays], out=offsets[1:])
+        return cls(np.concatenate(arrays) if arrays else np.zeros(0, np.int32), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -210,35 +208,35 @@ class IdArrays:
 
     @property
     def lengths(self) -> Lengths:
-        """How many ids each sequence has."""
+        """Length of each sequence."""
         return np.diff(self.offsets).astype(np.int32)
 
-    def give_back(self) -> None:
-        """Gives the memory back that reading mapped ids took."""
+    def release_pages(self) -> None:
+        """Release the memory of memory-mapped ids that were read."""
         release_pages(self.ids)
         release_pages(self.offsets)
 
 
 @dataclass(frozen=True)
 class PairIds:
-    """Source and target ids of sentence pairs, with the line that each came from, and the number of its file."""
+    """Source and target ids of sentence pairs, with the line and the file index of each."""
 
     source: IdArrays
     target: IdArrays
     lines: NDArray[np.int64]
-    corpus_N: NDArray[np.integer[Any]] | None = None
+    file_index_N: NDArray[np.integer[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def give_back(self) -> None:
-        """Gives the memory back that reading mapped ids took."""
-        self.source.give_back()
-        self.target.give_back()
+    def release_pages(self) -> None:
+        """Release the memory of memory-mapped ids that were read."""
+        self.source.release_pages()
+        self.target.release_pages()
 
 
 class PairIdsWriter:
-    """Pairs appended to arrays on disk, block by block."""
+    """Writer of token ids of pairs to arrays on disk, block by block."""
 
     def __init__(self, writer: ArrayWriter) -> None:
         self.writer = writer
@@ -248,26 +246,26 @@ class PairIdsWriter:
 
     @staticmethod
     def types(vocab_size: int) -> dict[str, str]:
-        """The arrays and their types: ids take two bytes where they fit."""
+        """Return the dtype of each array; ids take two bytes if the vocabulary is small enough."""
         ids = "<u2" if vocab_size <= 1 << 16 else "<i4"
         sides = {f"{side}_{name}": kind for side in ("source", "target") for name, kind in
                  (("ids", ids), ("offsets", "<i8"))}  # fmt: skip
-        return {**sides, "lines": "<i8", "corpus": "<i4"}
+        return {**sides, "lines": "<i8", "file_index": "<i4"}
 
     def append(self, block: PairIds) -> None:
-        """More pairs."""
-        for side, store in (("source", block.source), ("target", block.target)):
-            self.writer.append(f"{side}_ids", store.ids.astype(self.writer.types[f"{side}_ids"]))
-            self.writer.append(f"{side}_offsets", store.offsets[1:] + self._ends[side])
-            self._ends[side] += len(store.ids)
+        """Append a block of pairs."""
+        for side, arrays in (("source", block.source), ("target", block.target)):
+            self.writer.append(f"{side}_ids", arrays.ids.astype(self.writer.types[f"{side}_ids"]))
+            self.writer.append(f"{side}_offsets", arrays.offsets[1:] + self._ends[side])
+            self._ends[side] += len(arrays.ids)
         self.writer.append("lines", block.lines)
-        assert block.corpus_N is not None
-        self.writer.append("corpus", block.corpus_N)
+        assert block.file_index_N is not None
+        self.writer.append("file_index", block.file_index_N)
 
 
-def open_pair_ids(columns: MappedArrays) -> PairIds:
-    """What a `PairIdsWriter` wrote."""
+def open_pair_ids(arrays: MappedArrays) -> PairIds:
+    """Return the pairs that a `PairIdsWriter` wrote."""
     source, target = (
-        IdArrays(columns.map(f"{side}_ids"), columns.map(f"{side}_offsets")) for side in ("source", "target")
+        IdArrays(arrays.map(f"{side}_ids"), arrays.map(f"{side}_offsets")) for side in ("source", "target")
     )
-    return PairIds(source, target, columns.map("lines"), columns.map("corpus"))
+    return PairIds(source, target, arrays.map("lines"), arrays.map("file_index"))

@@ -1,7 +1,4 @@
-"""What is said of each of several files: how often its examples are seen, by weights or a temperature, and its tag.
-
-Knows numbers and names of files, nothing of what they hold.
-"""
+"""Sampling weights and tags of several training files: passes over each file per epoch, by weights or a temperature."""
 
 import re
 from collections.abc import Sequence
@@ -14,96 +11,102 @@ from numpy.typing import NDArray
 
 from clearhead.errors import ConfigError
 
-MOST = 1 << 28
-"""Examples of an epoch, where weights say so: their order takes eight bytes each, and for a moment more."""
+MAX_EPOCH_EXAMPLES = 1 << 28
+"""Limit of the examples per epoch if weights are set; the order takes 8 bytes per example, temporarily more."""
 Repeats = NDArray[np.float64]
-Numbers = NDArray[np.integer[Any]]
-NAME_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
-NEARLY = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
+IntArray = NDArray[np.integer[Any]]
+FILE_FORM = re.compile(r"(.+?)(?:@([A-Za-z0-9_-]+))?(?::(\d+(?:\.\d+)?))?")
+MALFORMED_FILE = re.compile(r"(.+?)(?:@([^@:/]*))?(?::([^:/]*))?")
 
 
 @dataclass(frozen=True)
 class WeightedFiles:
-    """Files, and what stood behind their names: a weight and a tag for each of them, or for none."""
+    """Files with their weights and tags; each list has one entry per file or is empty."""
 
     files: list[Path]
     weights: list[float]
     tags: list[str]
 
 
-def split_names(names: Sequence[Path]) -> WeightedFiles:
-    """`a.tsv@de:2 b.tsv@fr` as the files, the weights 2 and 1, and the tags de and fr.
+def parse_file_arguments(arguments: Sequence[Path]) -> WeightedFiles:
+    """Return the files, weights and tags of arguments such as `a.tsv@de:2 b.tsv@fr`: weights 2 and 1, tags de and fr.
 
-    No weights where none is given, and no tags. A file whose own name ends like that is a file.
+    The weights are empty if no argument has one, and so are the tags. An existing file is never taken apart, whatever
+    its name ends with.
     """
     files, weights, tags = [], [], []
-    for name in names:
-        match = NAME_FORM.fullmatch(str(name))
-        if match and name.exists():
+    for argument in arguments:
+        match = FILE_FORM.fullmatch(str(argument))
+        if match and argument.exists():
             if match[2] and Path(match[1]).exists():
-                raise ConfigError(f"{name} is a file, and so is {match[1]}: which one is meant? Rename one of them")
+                raise ConfigError(f"both {argument} and {match[1]} are files; rename one of them")
             match = None
-        _check_form(name, match)
-        files.append(Path(match[1]) if match else name)
+        _refuse_malformed(argument, match)
+        files.append(Path(match[1]) if match else argument)
         weights.append(float(match[3]) if match and match[3] else None)
         tags.append(match[2] or "" if match else "")
     if any(tags) and not all(tags):
-        bare = files[tags.index("")]
-        raise ConfigError(f"{bare} has no tag and others have; name one for each file, as in {bare}@de, or for none")
-    given = [1.0 if weight is None else weight for weight in weights]
-    if all(weight is None for weight in weights):
-        given = []
-    return WeightedFiles(files, given, tags if any(tags) else [])
+        untagged = files[tags.index("")]
+        raise ConfigError(f"{untagged} has no tag; tag all files, as in {untagged}@de, or none")
+    has_weights = any(weight is not None for weight in weights)
+    filled = [1.0 if weight is None else weight for weight in weights] if has_weights else []
+    return WeightedFiles(files, filled, tags if any(tags) else [])
 
 
-def _check_form(name: Path, match: re.Match[str] | None) -> None:
-    """Refuses what stands behind the name of a file that is there and is neither a tag nor a weight."""
+def _refuse_malformed(argument: Path, match: re.Match[str] | None) -> None:
+    """Raise ConfigError if an existing file is followed by something other than a tag and a positive weight."""
     if match is None or Path(match[1]).exists():
         if match and match[3] and not float(match[3]):
-            raise ConfigError(f"{name}: expected a weight above 0, as in {match[1]}:2; leave the file out instead")
+            raise ConfigError(f"{argument}: expected a weight above 0, as in {match[1]}:2; leave the file out instead")
         return
-    nearly = NEARLY.fullmatch(str(name))
-    if nearly and Path(nearly[1]).exists():
+    malformed = MALFORMED_FILE.fullmatch(str(argument))
+    if malformed and Path(malformed[1]).exists():
         raise ConfigError(
-            f"{name}: expected {nearly[1]}, with a tag and a weight behind it if need be, as in {nearly[1]}@de:2 or "
-            f"{nearly[1]}:0.5"
+            f"{argument}: expected {malformed[1]}, optionally with a tag and a weight, as in {malformed[1]}@de:2 "
+            f"or {malformed[1]}:0.5"
         )
 
 
-def epoch_repeats(corpus_N: Numbers, weights: Sequence[float], temperature: float) -> Repeats | None:
-    """How often each example is seen in an epoch, from the number of the file it came from; None: each once.
+def epoch_repeats(file_index_N: IntArray, weights: Sequence[float], temperature: float) -> Repeats | None:
+    """Return how often each example occurs per epoch, given the index of its file; None if each occurs once.
 
-    With a temperature T, files are seen as if each had its size to the power of 1/T, the largest file once.
+    With a temperature T, files are sampled in proportion to size^(1/T), and the largest file is seen once.
     """
     if weights and temperature != 1:
-        raise ConfigError("data.file_weights and data.sampling_temperature both set how often a file is seen; keep one")
+        raise ConfigError(
+            "data.file_weights and data.sampling_temperature both set how often a file is seen; unset one"
+        )
     if weights:
-        _check_amount(np.bincount(corpus_N, minlength=len(weights)) @ np.asarray(weights), len(corpus_N))
-        return np.asarray(weights)[corpus_N]
-    size_C = np.maximum(1, np.bincount(corpus_N))
-    if temperature == 1 or len(size_C) == 1:
+        _require_feasible_epoch(
+            np.bincount(file_index_N, minlength=len(weights)) @ np.asarray(weights), len(file_index_N)
+        )
+        return np.asarray(weights)[file_index_N]
+    size_F = np.maximum(1, np.bincount(file_index_N))
+    if temperature == 1 or len(size_F) == 1:
         return None
-    repeats_C = (size_C / size_C.max()) ** (1 / temperature - 1)
-    _check_amount(size_C @ repeats_C, len(corpus_N))
-    return np.asarray(repeats_C)[corpus_N]
+    repeats_F = (size_F / size_F.max()) ** (1 / temperature - 1)
+    _require_feasible_epoch(size_F @ repeats_F, len(file_index_N))
+    return np.asarray(repeats_F)[file_index_N]
 
 
-def _check_amount(examples: float, plain: int) -> None:
-    """A typing mistake is not to ask for terabytes."""
-    if examples > (most := max(MOST, plain)):
-        raise ConfigError(f"the weights make an epoch of {examples:,.0f} examples, at most {most:,} may be; lower them")
+def _require_feasible_epoch(examples: float, records: int) -> None:
+    """Raise ConfigError for weights that would need too much memory, such as mistyped ones."""
+    if examples > (limit := max(MAX_EPOCH_EXAMPLES, records)):
+        raise ConfigError(
+            f"the weights give {examples:,.0f} examples per epoch, expected at most {limit:,}; lower the weights"
+        )
 
 
-def describe_epoch_repeats(corpus_N: Numbers, repeats_N: Repeats) -> list[str]:
-    """A line a file."""
-    first = {number: np.argmax(corpus_N == number) for number in np.flatnonzero(np.bincount(corpus_N))}
-    counts = np.bincount(corpus_N)
-    return [f"file {number + 1}: {counts[number]:,} pairs, each seen {repeats_N[place]:.2f} times an epoch"
-            for number, place in first.items()]  # fmt: skip
+def describe_epoch_repeats(file_index_N: IntArray, repeats_N: Repeats) -> list[str]:
+    """Return one line per file: its pairs and how often each is seen per epoch."""
+    first = {number: np.argmax(file_index_N == number) for number in np.flatnonzero(np.bincount(file_index_N))}
+    counts = np.bincount(file_index_N)
+    return [f"file {number + 1}: {counts[number]:,} pairs, each seen {repeats_N[index]:.2f} times per epoch"
+            for number, index in first.items()]  # fmt: skip
 
 
-def draw(repeats_N: Repeats, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Each example as often as it is to be seen; a share of one is a chance. Never none at all."""
+def sample_epoch(repeats_N: Repeats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return indices with each example repeated; a fractional part is the probability of one more. Never empty."""
     count_N = np.floor(repeats_N + rng.random(len(repeats_N))).astype(np.int64)
     if not count_N.any():
         count_N[rng.integers(len(count_N))] = 1

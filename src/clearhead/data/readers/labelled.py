@@ -1,13 +1,14 @@
-"""Labelled texts from tables (see `tables`) with the columns "text" and "label".
+"""Labelled texts and tagged sentences.
 
-Files to tagged sentences: CoNLL, a word and its tag a line (tab or spaces between), a blank line between sentences.
+Labelled texts come from tables (see `tables`) with the columns "text" and "label".
 
-Only the first and the last column count, so that the four columns of CoNLL-2003 can be read as they are. Left out
-are lines that begin with `-DOCSTART-`, which end a sentence too, and comments as in CoNLL-U: lines before a sentence
-that begin with `# `. A word may be `#` all the same: a line that ends in a tag and has no `=` is no comment.
+Tagged sentences come from CoNLL files: one word and its tag per line, separated by a tab or spaces, and a blank line
+between sentences. Only the first and the last column are read, so the four columns of CoNLL-2003 need no conversion.
+Skipped are lines that begin with `-DOCSTART-`, which also end a sentence, and comments as in CoNLL-U: lines before a
+sentence that begin with `# `. A word may be `#`: a line that ends in a tag and contains no `=` is not a comment.
 
-Tags are BIO: O outside of all spans, B-TYPE where a span begins, I-TYPE where it goes on. Files that write I- at the
-beginning of a span (the older IOB, as in CoNLL-2003) are read into the same tags by `sound_tags`.
+Tags are BIO: O outside of all spans, B-TYPE for the first word of a span, I-TYPE for its other words. `repair_tags`
+converts files with I- at the beginning of a span (the older IOB, as in CoNLL-2003).
 """
 
 import re
@@ -15,14 +16,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.readers.lines import excerpt, read_lines, refuse_empty
-from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_names, read_table
+from clearhead.data.readers.lines import excerpt, read_lines, require_lines
+from clearhead.data.readers.tables import ColumnNames, Row, TableOptions, has_named_columns, read_table
 from clearhead.data.records import MAX_CHARS, Corpus, SkipReport, build_corpus
 from clearhead.errors import DataError
 
 COLUMNS = ColumnNames("text", "label")
-MIN_RECORDS = 10  # fewer have no statistics
+MIN_RECORDS = 10  # fewer are not enough to detect a header or swapped columns
 NAME = re.compile(r"[^\W\d][\w.-]*")
+OUTSIDE = "O"
+BEGIN, INSIDE = "B-", "I-"
+_TAG = re.compile(r"O|[BI]-\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +38,15 @@ class LabelledText:
     line: int
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """Text and label."""
+    def fields(self) -> tuple[str, str]:
+        """Text and label, the model's input first."""
         return self.text, self.label
 
 
 def load_labelled(
     paths: Sequence[Path | str], max_chars: int = MAX_CHARS, minimum: int = 1, table: TableOptions | None = None
 ) -> Corpus[LabelledText]:
-    """Read whole files, one after the other."""
+    """Return the labelled texts of all files; raise DataError if fewer than `minimum` are usable."""
     skips = SkipReport()
     return build_corpus(read_labelled(paths, skips, max_chars, table), skips, paths, minimum, "labelled texts")
 
@@ -53,22 +57,23 @@ def read_labelled(
     max_chars: int = MAX_CHARS,
     table: TableOptions | None = None,
 ) -> Iterator[LabelledText]:
-    """Iterate over the usable texts; `skips` receives every line that is left out.
+    """Iterate over the usable texts; skipped lines are added to `skips`.
 
-    Each file is read as a whole, because a header with unknown names and swapped columns show in its statistics only.
+    Each file is read into memory as a whole, because unknown header names and swapped columns can be detected only from
+    the statistics of all records.
     """
     skips, table = skips or SkipReport(), table or TableOptions()
     for path in map(Path, paths):
-        rows = list(read_table(path, COLUMNS, table, skips.note))
-        if table.header == "auto" and not table.is_named and not has_names(path) and _starts_with_header(rows):
+        rows = list(read_table(path, COLUMNS, table, skips.add_note))
+        if table.header == "auto" and not table.is_named and not has_named_columns(path) and _starts_with_header(rows):
             first = rows.pop(0)
             names = f"{first.first.strip()}, {first.second.strip()}"
-            skips.note(f"{path}: line 1 is taken for a header ({names}); set data.header=no to read it as a record")
+            skips.add_note(f"{path}: line 1 is read as a header ({names}); set data.header=no to read it as a record")
         if not table.columns:
             _refuse_swapped(path, rows)
         for row in rows:
             text, label = row.first, row.second.strip()
-            reason = _fault(text, label, max_chars)
+            reason = _skip_reason(text, label, max_chars)
             if reason:
                 skips.add(reason, path, row.line)
             else:
@@ -84,8 +89,8 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _fault(text: str, label: str, max_chars: int) -> str:
-    """Return why a record is not usable, or nothing."""
+def _skip_reason(text: str, label: str, max_chars: int) -> str:
+    """Return why a record is not usable; empty if it is."""
     if not text.strip():
         return "empty text" if label else "empty line"
     if not label:
@@ -94,8 +99,11 @@ def _fault(text: str, label: str, max_chars: int) -> str:
 
 
 def _starts_with_header(rows: Sequence[Row]) -> bool:
-    """Return whether the first record is a header: two single words above texts of several words, with a label that
-    no other record has although labels repeat, or although all others are numbers."""
+    """Return whether the first record is a header.
+
+    A header consists of two single words, most texts have several words, and its label is unique although labels repeat
+    or although all other labels are numbers.
+    """
     if len(rows) < MIN_RECORDS or rows[0].line != 1:
         return False
     text, label = rows[0].first.strip().strip('"'), rows[0].second.strip().strip('"')
@@ -116,49 +124,44 @@ def _refuse_swapped(path: Path, rows: Sequence[Row]) -> None:
     example = ", ".join(excerpt(text) for text in sorted(texts)[:3])
     raise DataError(
         f"{path}: expected the text before the label, found {len(texts):,} different values as text (such as "
-        f"{example}) and {len(labels):,} longer ones as label, in {len(rows):,} records: the columns look swapped; use "
+        f"{example}) and {len(labels):,} longer ones as label, in {len(rows):,} records: the columns seem swapped; use "
         "--columns text=2,label=1, or --columns text=1,label=2 if they are not"
     )
 
 
-OUTSIDE = "O"
-BEGIN, INSIDE = "B-", "I-"
-_TAG = re.compile(r"O|[BI]-\S+")
-
-
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """A sentence word by word, and the tag of each."""
+    """The words of a sentence and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     line: int
-    """Of its first word; the others stand on the lines that follow."""
+    """Line of the first word; the other words are on the following lines."""
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """Words and tags."""
+    def fields(self) -> tuple[str, str]:
+        """Words and tags, each joined by spaces."""
         return " ".join(self.words), " ".join(self.tags)
 
 
-def tag_type(tag: str) -> str:
-    """What kind of span a tag speaks of; nothing for O."""
+def span_type(tag: str) -> str:
+    """Return the type of the span that a tag belongs to; empty for O."""
     return "" if tag == OUTSIDE else tag[len(BEGIN) :]
 
 
-def sound_tags(tags: Iterable[str]) -> list[str]:
-    """The same spans in a sound sequence: an I-X that does not go on from B-X or I-X begins a span and becomes B-X."""
-    sound: list[str] = []
-    before = ""
+def repair_tags(tags: Iterable[str]) -> list[str]:
+    """Return the tags as valid BIO: an I-X that follows neither B-X nor I-X begins a span and becomes B-X."""
+    repaired: list[str] = []
+    previous_type = ""
     for tag in tags:
-        is_lost = tag.startswith(INSIDE) and tag_type(tag) != before
-        before = tag_type(tag)
-        sound.append(BEGIN + before if is_lost else tag)
-    return sound
+        begins_span = tag.startswith(INSIDE) and span_type(tag) != previous_type
+        previous_type = span_type(tag)
+        repaired.append(BEGIN + previous_type if begins_span else tag)
+    return repaired
 
 
 def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minimum: int = 1) -> Corpus[TaggedSentence]:
-    """Read whole files, one after the other."""
+    """Return the tagged sentences of all files; raise DataError if fewer than `minimum` are usable."""
     skips = SkipReport()
     return build_corpus(read_tagged(paths, skips, max_chars), skips, paths, minimum, "tagged sentences")
 
@@ -166,10 +169,10 @@ def load_tagged(paths: Sequence[Path | str], max_chars: int | None = None, minim
 def read_tagged(
     paths: Sequence[Path | str], skips: SkipReport, max_chars: int | None = None
 ) -> Iterator[TaggedSentence]:
-    """Stream the sentences; those with more characters than `max_chars`, if given, are skipped and counted."""
+    """Iterate over the sentences; those longer than `max_chars` characters, if given, are added to `skips` instead."""
     for path in map(Path, paths):
         for sentence in _read_file(path):
-            if max_chars is not None and len(sentence.parts[0]) > max_chars:
+            if max_chars is not None and len(sentence.fields[0]) > max_chars:
                 skips.add(f"sentence longer than {max_chars} characters", path, sentence.line)
             else:
                 yield sentence
@@ -186,17 +189,17 @@ def _read_file(path: Path) -> Iterator[TaggedSentence]:
         elif rows:
             yield _sentence(rows, begin)
             rows = []
-    refuse_empty(path, number)
+    require_lines(path, number)
     if rows:
         yield _sentence(rows, begin)
 
 
 def _sentence(rows: Sequence[tuple[str, str]], line: int) -> TaggedSentence:
-    return TaggedSentence(tuple(word for word, _ in rows), tuple(sound_tags(tag for _, tag in rows)), line)
+    return TaggedSentence(tuple(word for word, _ in rows), tuple(repair_tags(tag for _, tag in rows)), line)
 
 
 def _is_comment(line: str) -> bool:
-    """Whether a line before a sentence is a remark."""
+    """Return whether a line before a sentence is a comment."""
     return line.startswith("# ") and ("=" in line or not _TAG.fullmatch(line.split()[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Records to plain files that the readers of this package can read again: JSONL, and CoNLL for tagged sentences."""
+"""Records to text files in formats that the readers accept: JSONL, and CoNLL for tagged sentences."""
 
 import json
 from collections.abc import Sequence
@@ -11,36 +11,36 @@ from clearhead.data.records import R, Record
 
 MAX_RECORDS = 500
 MAX_CHARACTERS = 500_000
-"""Of all documents together: one document may be a whole book."""
-UNTAGGED = "records"
+"""Limit for all documents together, because one document may be a whole book."""
+DEFAULT_STEM = "records"
 
 
 def sample_records(records: Sequence[R], limit: int = MAX_RECORDS) -> list[R]:
     """Return at most `limit` records, evenly spaced over all; of documents, at most `MAX_CHARACTERS` together."""
     count = min(limit, len(records))
     chosen = [records[number * len(records) // count] for number in range(count)]
-    kept: list[R] = []
-    left = MAX_CHARACTERS
+    sample: list[R] = []
+    characters_left = MAX_CHARACTERS
     for record in chosen:
         if isinstance(record, Document):
-            if len(record.text) > MAX_CHARACTERS and not kept and record is chosen[-1]:  # no other one is short enough
-                kept.append(replace(record, text=record.text[:MAX_CHARACTERS]))
-            if len(record.text) > left:
+            if len(record.text) > MAX_CHARACTERS and not sample and record is chosen[-1]:  # all others are too long
+                sample.append(replace(record, text=record.text[:MAX_CHARACTERS]))
+            if len(record.text) > characters_left:
                 continue
-            left -= len(record.text)
-        kept.append(record)
-    return kept
+            characters_left -= len(record.text)
+        sample.append(record)
+    return sample
 
 
-def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, str]:
-    """Return the content of each file by its name, or nothing where a record cannot be written as text (images).
+def format_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, str]:
+    """Return the content of each file by its name; empty if a record cannot be written as text (images).
 
-    Pairs of files with tags become one file per tag, named after it.
+    If `tags` are given, pairs are written to one file per tag, named after the tag.
     """
     stems: dict[str, list[str]] = {}
     suffix = "conll" if records and isinstance(records[0], TaggedSentence) else "jsonl"
     for record in records:
-        stem = tags[record.corpus] if tags and isinstance(record, Pair) else UNTAGGED
+        stem = tags[record.file_index] if tags and isinstance(record, Pair) else DEFAULT_STEM
         text = _to_text(record)
         if text is None:
             return {}
@@ -49,7 +49,7 @@ def to_files(records: Sequence[Record], tags: Sequence[str] = ()) -> dict[str, s
 
 
 def _to_text(record: Record) -> str | None:
-    """Return the line of a record, or its block of lines."""
+    """Return the line or lines of a record; None for an image."""
     if isinstance(record, TaggedSentence):
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(record.words, record.tags, strict=True))
     if isinstance(record, Pair):

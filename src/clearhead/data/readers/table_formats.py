@@ -1,9 +1,8 @@
-"""Records of delimited text: TSV without quoting, and CSV as RFC 4180 defines it, read by Python's csv module.
+"""The file formats of tables: TSV without quoting, CSV as RFC 4180 defines it, and Parquet.
 
-A quoted field may contain the delimiter, line breaks and doubled quotation marks, so a record may span several lines;
-each record has the line on which it starts. A CSV file is delimited by `,` or `;`, detected from its first lines.
-
-Parquet files, a few thousand rows at a time; rows are counted from 1, as lines are.
+A quoted field of a CSV file may contain the delimiter, line breaks and doubled quotation marks, so a record may span
+several lines; each record has the number of the line on which it starts. The delimiter, `,` or `;`, is detected from
+the first lines. Parquet files are read a few thousand rows at a time; rows are counted from 1, like lines.
 """
 
 import csv
@@ -21,8 +20,9 @@ from clearhead.extras import require_package
 CSV = ".csv"
 TAB = "\t"
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": TAB}
-MAX_FIELD_CHARS = 1 << 24  # a longer field means an unclosed quotation mark; bounds the memory that it takes
-SAMPLE_LINES = 500  # from which the delimiter is detected
+MAX_FIELD_CHARS = 1 << 24  # a longer field means an unclosed quotation mark; limits the memory used
+SAMPLE_LINES = 500  # lines from which the delimiter is detected
+PARQUET_ROWS = 4096  # rows read at a time
 QUOTED = re.compile(r'"(?:[^"]++|"")*+"')
 
 
@@ -131,11 +131,8 @@ def _consistency(path: Path, sample: list[str], delimiter: str) -> float:
     return widths.count(widths[0]) / len(widths) if widths and widths[0] > 1 else 0.0
 
 
-ROWS = 4096
-
-
 def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """The strings of two columns, row by row."""
+    """Iterate over the strings of two columns."""
     library = require_package("pyarrow", f"{path}: Parquet")
     parquet = require_package("pyarrow.parquet", f"{path}: Parquet")
     if not path.exists():
@@ -144,7 +141,7 @@ def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, st
     try:
         with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
             _check_columns(path, file.schema_arrow, columns, library)
-            for batch in file.iter_batches(batch_size=ROWS, columns=list(columns), use_threads=False):
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=list(columns), use_threads=False):
                 sides = [batch.column(name).to_pylist() for name in columns]
                 for first, second in zip(*sides, strict=True):
                     number += 1
@@ -159,8 +156,8 @@ def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, st
 def _check_columns(path: Path, schema: Any, columns: tuple[str, str], library: Any) -> None:
     for name in columns:
         if schema.names.count(name) != 1:
-            found = ", ".join(schema.names) or "none"
-            raise DataError(f'{path}: expected one column "{name}", found the columns {found}; choose with --columns')
+            names = ", ".join(schema.names) or "none"
+            raise DataError(f'{path}: expected one column "{name}", found the columns {names}; choose with --columns')
         kind = schema.field(name).type
         if library.types.is_dictionary(kind):
             kind = kind.value_type
@@ -169,7 +166,7 @@ def _check_columns(path: Path, schema: Any, columns: tuple[str, str], library: A
 
 
 def _text(path: Path, number: int, name: str, value: str | None) -> str:
-    """A row without a value is as an empty line; one with the end of a line in it is as it would be in no text file."""
+    """Return the string of a cell, empty for a missing value; raise DataError if it contains a NUL character."""
     if value is None:
         return ""
     if "\0" in value:

@@ -1,7 +1,7 @@
-"""BPE dropout (Provilkov et al. 2020): merges are left out at random, so that a text is cut now this way, now that.
+"""BPE dropout (Provilkov et al. 2020): merges are skipped at random, so that a text gets varying tokenizations.
 
-Written here and not taken from the library, whose own draws from a generator that nobody can seed: a pair's pieces must
-be a pure function of seed, epoch and pair, or a resumed run would not be the run that was interrupted.
+The implementation of the library `tokenizers` uses a random generator without a seed. Here the tokens of a pair are a
+pure function of seed, epoch and pair, so that a resumed run equals an uninterrupted one.
 """
 
 import random
@@ -13,74 +13,78 @@ from itertools import chain, pairwise
 from clearhead.data.tokenizer.tokenizer import Tokenizer
 from clearhead.errors import ConfigError
 
-WORDS_KEPT = 1 << 17  # of which the plain pieces are remembered
+CACHED_WORDS = 1 << 17  # words whose tokens without dropout are cached
 
 
 @dataclass(frozen=True, slots=True)
-class SplitWord:
-    """A word as it begins, in characters and bytes, and as its pieces are when no merge is left out."""
+class TokenizedWord:
+    """The ids of a word before any merge (characters and bytes), and after all merges."""
 
     symbols: tuple[int, ...]
-    pieces: tuple[int, ...]
+    tokens: tuple[int, ...]
 
 
 class BpeDropout:
-    """Cuts texts with a chance that each merge is left out, every time it could be made."""
+    """Tokenizes texts with BPE, skipping each possible merge with a given probability."""
 
-    def __init__(self, tokenizer: Tokenizer, chance: float) -> None:
+    def __init__(self, tokenizer: Tokenizer, probability: float) -> None:
         if tokenizer.config.kind != "bpe":
             raise ConfigError(
-                f"data.bpe_dropout is for tokenizer.kind=bpe, this is {tokenizer.config.kind}; leave it out"
+                f"data.bpe_dropout requires tokenizer.kind=bpe, found {tokenizer.config.kind}; unset data.bpe_dropout"
             )
-        self.tokenizer, self.chance = tokenizer, chance
+        self.tokenizer, self.probability = tokenizer, probability
         self._ids, merges = tokenizer.merges()
         self._merges = {
             (self._ids[first], self._ids[second]): (rank, self._ids[first + second])
             for rank, (first, second) in enumerate(merges)
         }
-        self.word: Callable[[str], SplitWord] = lru_cache(WORDS_KEPT)(self._word)
+        self.word: Callable[[str], TokenizedWord] = lru_cache(CACHED_WORDS)(self._word)
 
-    def cut(self, ids: Sequence[int], *seed: int) -> list[int]:
-        """The text of these ids in other pieces, which follow from the seed alone."""
+    def sample_tokens(self, ids: Sequence[int], *seed: int) -> list[int]:
+        """Return a random tokenization of the text of the given ids, a pure function of `seed`."""
         draw = random.Random(":".join(map(str, seed))).random
-        text = b"".join([self.tokenizer.surface(index) for index in ids]).decode()
-        found: list[int] = []
-        for text_of_word in self.tokenizer.split_words(text):
-            found += self._cut_word(self.word(text_of_word), draw)
-        return found
+        text = b"".join([self.tokenizer.token_bytes(index) for index in ids]).decode()
+        tokens: list[int] = []
+        for word in self.tokenizer.split_words(text):
+            tokens += self._sample_word(self.word(word), draw)
+        return tokens
 
-    def _cut_word(self, word: SplitWord, draw: Callable[[], float]) -> Sequence[int]:
-        """The plain pieces come of as many merges as there are pieces less than symbols, each of which must be made."""
-        drawn: list[float] = []
-        for _ in range(len(word.symbols) - len(word.pieces)):
-            drawn.append(draw())
-            if drawn[-1] < self.chance:
-                return self._merge(word.symbols, chain(drawn, _endless(draw)), self.chance)
-        return word.pieces
+    def _sample_word(self, word: TokenizedWord, draw: Callable[[], float]) -> Sequence[int]:
+        """Return a random tokenization of a word.
 
-    def _word(self, text: str) -> SplitWord:
+        The tokens without dropout result from `len(symbols) - len(tokens)` merges. If none of as many draws skips a
+        merge, they are returned directly.
+        """
+        draws: list[float] = []
+        for _ in range(len(word.symbols) - len(word.tokens)):
+            draws.append(draw())
+            if draws[-1] < self.probability:
+                return self._merge(word.symbols, chain(draws, _repeat(draw)), self.probability)
+        return word.tokens
+
+    def _word(self, text: str) -> TokenizedWord:
         symbols = tuple(index for char in text for index in self._symbols(char))
-        return SplitWord(symbols, tuple(self._merge(symbols, _endless(lambda: 1.0), 0.0)))
+        return TokenizedWord(symbols, tuple(self._merge(symbols, _repeat(lambda: 1.0), 0.0)))
 
     def _symbols(self, char: str) -> list[int]:
-        """A character, or its bytes where the vocabulary does not have it."""
+        """Return the id of a character, or the ids of its bytes if it is not in the vocabulary."""
         index = self._ids.get(char)
         return [index] if index is not None else [self._ids[f"<0x{byte:02X}>"] for byte in char.encode()]
 
-    def _merge(self, symbols: Sequence[int], draws: Iterator[float], chance: float) -> list[int]:
-        """Makes the merge that was learned first of those that are not left out this time, until none is made."""
-        pieces, merges = list(symbols), self._merges
+    def _merge(self, symbols: Sequence[int], draws: Iterator[float], probability: float) -> list[int]:
+        """Apply the first-learned merge among those that are not skipped in this step, until there is none."""
+        tokens, merges = list(symbols), self._merges
         while True:
             options = sorted(
-                (*merge, place) for place, pair in enumerate(pairwise(pieces)) if (merge := merges.get(pair))
+                (*merge, position) for position, pair in enumerate(pairwise(tokens)) if (merge := merges.get(pair))
             )
-            made = next((option for option in options if next(draws) >= chance), None)
-            if made is None:
-                return pieces
-            _, piece, place = made
-            pieces[place : place + 2] = [piece]
+            applied = next((option for option in options if next(draws) >= probability), None)
+            if applied is None:
+                return tokens
+            _, token, position = applied
+            tokens[position : position + 2] = [token]
 
 
-def _endless(draw: Callable[[], float]) -> Iterator[float]:
+def _repeat(draw: Callable[[], float]) -> Iterator[float]:
     while True:
         yield draw()

@@ -1,7 +1,7 @@
-"""A tokenizer that another toolkit trained: pieces keep their ids, special tokens stand wherever they stood.
+"""The tokenizer of a model of another toolkit: tokens keep their ids and special tokens.
 
-The pipeline is one of the `tokenizers` library. Where its ids are not the model's (a SentencePiece model or BPE codes
-beside a vocabulary file), a list translates. Text never turns into a special token.
+The pipeline belongs to the library `tokenizers`. If its ids differ from the model's (a SentencePiece model or BPE codes
+with a separate vocabulary file), a list maps them. Text never becomes a special token.
 """
 
 import json
@@ -14,25 +14,38 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tokenizers import Tokenizer as Pipeline
 from tokenizers.pre_tokenizers import ByteLevel
 
-from clearhead.config import BYTE_FORM, TokenizerConfig
-from clearhead.data.tokenizer.tokenizer import FORMAT_VERSION, MASK, SPACE_MARK, TokenizedText, Tokenizer, damaged, tidy
-from clearhead.data.tokenizer.training import CONTINUATION, encodable
+from clearhead.config import BYTE_TOKEN_PATTERN, TokenizerConfig
+from clearhead.data.tokenizer.tokenizer import (
+    FORMAT_VERSION,
+    MASK_TOKEN,
+    SPACE_MARK,
+    TokenizedText,
+    Tokenizer,
+    damaged_file_error,
+    require_encodable,
+    trim_offsets,
+)
+from clearhead.data.tokenizer.training import CONTINUATION
 from clearhead.errors import TokenizerError
 
-LANGUAGE_TAG = re.compile(r"\s*(>>[^\s<>]+<<)\s*")  # Marian's models with several target languages
+LANGUAGE_TAG = re.compile(r"\s*(>>[^\s<>]+<<)\s*")  # in Marian's models with several target languages
 JOINER = "@@"
-Spelling = Literal["wordpiece", "bytes", "metaspace", "joiner"]
+WordBoundary = Literal["wordpiece", "bytes", "metaspace", "joiner"]
 
 
 class ImportedVocabulary(BaseModel):
-    """What the pipeline does not say: the roles of special pieces, and how pieces spell text."""
+    """Special tokens and spelling of word boundaries, which the pipeline does not contain.
+
+    The fields are keys of the tokenizer file of a bundle.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int
-    """Pieces that the model has rows for; those without a name are never used."""
-    spelling: Spelling
-    """Of spaces: `##` inside words, bytes as letters, `▁` for a space, or `@@` before a piece of the same word."""
+    """Number of tokens in the model's embedding; ids without a token are never used."""
+    spelling: WordBoundary
+    """Mark of word boundaries: `##` inside words, bytes as letters, `▁` for a space, or `@@` before a token of the same
+    word."""
     pad: int
     unk: int | None = None
     bos: int
@@ -40,15 +53,15 @@ class ImportedVocabulary(BaseModel):
     mask: int | None = None
     specials: tuple[int, ...] = ()
     pieces: tuple[str, ...] = ()
-    """Every piece by its id; none: the pipeline's own."""
+    """All tokens in the order of their ids; empty: those of the pipeline."""
     ids: tuple[int, ...] = ()
-    """The id of each piece of the pipeline; none: the same."""
+    """The model's id of each token of the pipeline; empty: the same ids."""
     prefix: tuple[int, ...] = ()
-    """What stands before every text."""
+    """Token ids before every text."""
 
 
 class ImportedTokenizer(Tokenizer):
-    """One side of a foreign tokenizer, or both where `target` is another."""
+    """The tokenizer of an imported model; `target` is the tokenizer of the target side if it differs."""
 
     def __init__(
         self,
@@ -65,13 +78,13 @@ class ImportedTokenizer(Tokenizer):
         self._pipeline = pipeline
         pipeline.no_truncation()
         pipeline.no_padding()
-        pipeline.encode_special_tokens = True  # "[SEP]" in a text is text
+        pipeline.encode_special_tokens = True  # so that "[SEP]" in a text is text
         self.pad_id, self.bos_id, self.eos_id = vocabulary.pad, vocabulary.bos, vocabulary.eos
-        self.unk_id = -1 if vocabulary.unk is None else vocabulary.unk  # no piece has this id
-        self._raw = _names(pipeline, vocabulary)
+        self.unk_id = -1 if vocabulary.unk is None else vocabulary.unk  # not the id of any token
+        self._raw = _token_names(pipeline, vocabulary)
         self._specials = frozenset(vocabulary.specials) | {i for i, raw in enumerate(self._raw) if raw is None}
-        self._surfaces = [self._surface(index, raw or "") for index, raw in enumerate(self._raw)]
-        self._shown = [self._show(index, raw or "") for index, raw in enumerate(self._raw)]
+        self._token_bytes = [self._to_bytes(index, raw or "") for index, raw in enumerate(self._raw)]
+        self._display_forms = [self._display_form(index, raw or "") for index, raw in enumerate(self._raw)]
 
     @property
     def special_ids(self) -> Sequence[int]:
@@ -83,7 +96,7 @@ class ImportedTokenizer(Tokenizer):
 
     @property
     def pipeline(self) -> Pipeline:
-        """What cuts the text."""
+        """The pipeline that splits text into tokens."""
         return self._pipeline
 
     @property
@@ -92,50 +105,55 @@ class ImportedTokenizer(Tokenizer):
 
     def tag_id(self, tag: str) -> int:
         raise TokenizerError(
-            f"an imported tokenizer takes no tag such as {tag}; where its model knows languages, begin the text with "
-            "one, such as >>fra<<"
+            f"an imported tokenizer does not support tags such as {tag}; if its model has several target languages, "
+            "begin the text with one, such as >>fra<<"
         )
 
-    def normalise(self, text: str) -> str:
-        """The text that decoding gives back."""
+    def normalize(self, text: str) -> str:
+        """Return the text as decoding would return it."""
         return self.decode(self.encode(text).ids)
 
     def encode(self, text: str) -> TokenizedText:
         tag, start = self._tag(text)
-        found = self._pipeline.encode(encodable(text[start:]), add_special_tokens=False)
-        ids = [*tag, *self._own(found.ids)]
-        before = [*self.vocabulary.prefix] if ids else []
-        offsets = [(first + start, last + start) for first, last in found.offsets]
-        places = [(0, 0)] * len(before) + [(0, start)] * len(tag) + tidy(text, offsets)
-        return TokenizedText(before + ids, [self._shown[index] for index in before + ids], places)
+        encoding = self._pipeline.encode(require_encodable(text[start:]), add_special_tokens=False)
+        ids = [*tag, *self._to_model_ids(encoding.ids)]
+        prefix = [*self.vocabulary.prefix] if ids else []
+        text_offsets = [(first + start, last + start) for first, last in encoding.offsets]
+        offsets = [(0, 0)] * len(prefix) + [(0, start)] * len(tag) + trim_offsets(text, text_offsets)
+        return TokenizedText(prefix + ids, [self._display_forms[index] for index in prefix + ids], offsets)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if any(LANGUAGE_TAG.match(text) for text in texts):
             return [self.encode(text).ids for text in texts]
-        found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
-        return [[*self.vocabulary.prefix, *self._own(one.ids)] if one.ids else [] for one in found]
+        encodings = self._pipeline.encode_batch_fast(
+            [require_encodable(text) for text in texts], add_special_tokens=False
+        )
+        prefix = self.vocabulary.prefix
+        return [[*prefix, *self._to_model_ids(encoding.ids)] if encoding.ids else [] for encoding in encodings]
 
     def encode_masked(self, text: str) -> list[int] | None:
         if self.vocabulary.mask is None:
             return None
         ids: list[int] = []
-        for number, part in enumerate(text.split(MASK)):  # a mask parts words, so the pieces between are the same
+        for number, part in enumerate(
+            text.split(MASK_TOKEN)
+        ):  # a mask separates words, so the tokens between masks are the same
             ids += [self.vocabulary.mask] * (number > 0)
             ids += self.encode_batch([part])[0]
         return ids
 
-    def decode_pieces(self, ids: Sequence[int]) -> str:
-        text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
+    def decode_tokens(self, ids: Sequence[int]) -> str:
+        text = b"".join([self._token_bytes[index] for index in ids]).decode("utf-8", "replace")
         if self.vocabulary.spelling == "joiner":
             return text.removesuffix(" ")
         return text if self.vocabulary.spelling == "bytes" else text.removeprefix(" ")
 
     def to_json(self) -> str:
-        own = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
-        return json.dumps({"clearhead": own, **self.state()}, ensure_ascii=False)
+        header = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
+        return json.dumps({"clearhead": header, **self.state()}, ensure_ascii=False)
 
     def state(self) -> dict[str, Any]:
-        """The pipeline and what it does not say, as JSON; of both sides."""
+        """Return vocabulary and pipeline of both sides as a JSON object."""
         state = {
             "vocabulary": self.vocabulary.model_dump(mode="json"),
             "tokenizer": json.loads(self._pipeline.to_str()),
@@ -144,33 +162,34 @@ class ImportedTokenizer(Tokenizer):
 
     @classmethod
     def from_state(cls, state: dict[str, Any], config: TokenizerConfig) -> Self:
-        """What `to_json` wrote."""
+        """Return the tokenizer of a parsed JSON file; raise TokenizerError if it is damaged."""
         try:
             target = cls.from_state(state["target"], config) if state.get("target") else None
             vocabulary = ImportedVocabulary.model_validate(state["vocabulary"])
             pipeline = Pipeline.from_str(json.dumps(state["tokenizer"]))
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise damaged(f"its vocabulary cannot be read ({error})") from error
+            raise damaged_file_error(f"its vocabulary cannot be read ({error})") from error
         except Exception as error:  # the library raises bare Exception
-            raise damaged(f"its pipeline cannot be read ({error})") from error
+            raise damaged_file_error(f"its pipeline cannot be read ({error})") from error
         return cls(pipeline, vocabulary, config, target)
 
-    def _own(self, ids: Sequence[int]) -> list[int]:
-        """The model's ids of the pipeline's."""
+    def _to_model_ids(self, ids: Sequence[int]) -> list[int]:
+        """Return the model's ids for ids of the pipeline."""
         return [self.vocabulary.ids[index] for index in ids] if self.vocabulary.ids else list(ids)
 
     def _tag(self, text: str) -> tuple[list[int], int]:
-        """The language that a text begins with, if the model knows it, and where the text itself begins."""
-        found = LANGUAGE_TAG.match(text)
-        if found is None or found[1] not in self._ids_of_raw:
+        """Return the id of a known language tag at the beginning of a text, as a list, and the start of the rest."""
+        match = LANGUAGE_TAG.match(text)
+        if match is None or match[1] not in self._ids_by_raw_token:
             return [], 0
-        return [self._ids_of_raw[found[1]]], found.end()
+        return [self._ids_by_raw_token[match[1]]], match.end()
 
     @cached_property
-    def _ids_of_raw(self) -> dict[str, int]:
+    def _ids_by_raw_token(self) -> dict[str, int]:
         return {raw: index for index, raw in enumerate(self._raw) if raw}
 
-    def _surface(self, index: int, raw: str) -> bytes:
+    def _to_bytes(self, index: int, raw: str) -> bytes:
+        """Return the bytes that a token adds to the text, with a space for each word boundary."""
         if index in self._specials or index == self.vocabulary.unk:
             return b""
         spelling = self.vocabulary.spelling
@@ -180,45 +199,51 @@ class ImportedTokenizer(Tokenizer):
             return raw.removeprefix(CONTINUATION).encode() if raw.startswith(CONTINUATION) else f" {raw}".encode()
         if spelling == "joiner":
             return raw.removesuffix(JOINER).encode() if raw.endswith(JOINER) else f"{raw} ".encode()
-        return bytes([int(raw[3:5], 16)]) if BYTE_FORM.fullmatch(raw) else raw.replace(SPACE_MARK, " ").encode()
+        return (
+            bytes([int(raw[3:5], 16)]) if BYTE_TOKEN_PATTERN.fullmatch(raw) else raw.replace(SPACE_MARK, " ").encode()
+        )
 
-    def _show(self, index: int, raw: str) -> str:
+    def _display_form(self, index: int, raw: str) -> str:
+        """Return the displayed form of a token."""
         if not raw:
             return f"<unused {index}>"
         if index in self._specials or index == self.vocabulary.unk or self.vocabulary.spelling == "joiner":
             return raw
-        if self.vocabulary.spelling == "metaspace" and BYTE_FORM.fullmatch(raw):
-            return raw  # the letter itself may be a piece of its own
+        if self.vocabulary.spelling == "metaspace" and BYTE_TOKEN_PATTERN.fullmatch(raw):
+            return raw  # the character itself may be another token
         try:
-            text = self._surfaces[index].decode()
+            text = self._token_bytes[index].decode()
         except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in self._surfaces[index])
+            return "".join(f"<0x{byte:02X}>" for byte in self._token_bytes[index])
         return text.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
 
 
-def _names(pipeline: Pipeline, vocabulary: ImportedVocabulary) -> list[Any]:
-    """Every piece by its id, none where the model has a row without a piece."""
+def _token_names(pipeline: Pipeline, vocabulary: ImportedVocabulary) -> list[Any]:
+    """Return the token of each id, None for ids without a token; raise TokenizerError if ids are inconsistent."""
     names: list[str | None] = [None] * vocabulary.size
-    pairs = enumerate(vocabulary.pieces) if vocabulary.pieces else _by_id(pipeline)
+    pairs = enumerate(vocabulary.pieces) if vocabulary.pieces else _pipeline_tokens(pipeline)
     for index, raw in pairs:
         if not 0 <= index < vocabulary.size:
-            raise damaged(f"the piece {raw!r} has the id {index}, but the model knows {vocabulary.size:,} pieces")
+            raise damaged_file_error(
+                f"the token {raw!r} has the id {index}, but the model has {vocabulary.size:,} tokens"
+            )
         names[index] = raw
-    known = [*vocabulary.specials, *vocabulary.ids, *vocabulary.prefix, vocabulary.bos, vocabulary.eos]
-    known += [index for index in (vocabulary.mask, vocabulary.unk) if index is not None]
-    if not all(0 <= index < vocabulary.size for index in known):
-        raise damaged(f"it names ids beyond the {vocabulary.size:,} pieces of the model")
+    used_ids = [*vocabulary.specials, *vocabulary.ids, *vocabulary.prefix, vocabulary.bos, vocabulary.eos]
+    used_ids += [index for index in (vocabulary.mask, vocabulary.unk) if index is not None]
+    if not all(0 <= index < vocabulary.size for index in used_ids):
+        raise damaged_file_error(f"it uses ids beyond the {vocabulary.size:,} tokens of the model")
     if vocabulary.ids and len(vocabulary.ids) != pipeline.get_vocab_size():
-        raise damaged("its list of ids does not fit its pipeline")
+        raise damaged_file_error("its list of ids does not have the length of its pipeline's vocabulary")
     return names
 
 
-def _by_id(pipeline: Pipeline) -> list[tuple[int, str]]:
-    return [(index, piece) for piece, index in pipeline.get_vocab(with_added_tokens=True).items()]
+def _pipeline_tokens(pipeline: Pipeline) -> list[tuple[int, str]]:
+    """Return ids and tokens of a pipeline."""
+    return [(index, token) for token, index in pipeline.get_vocab(with_added_tokens=True).items()]
 
 
-def _byte_letters() -> dict[str, bytes]:
-    """The letter that stands for each byte in GPT-2's vocabulary: the printable ones for themselves, others shifted."""
+def _byte_alphabet() -> dict[str, bytes]:
+    """Return the byte of each letter in GPT-2's vocabulary: printable bytes are themselves, others are shifted."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): bytes([byte]) for byte in printable}
@@ -227,4 +252,4 @@ def _byte_letters() -> dict[str, bytes]:
     return letters
 
 
-_BYTES = _byte_letters()
+_BYTES = _byte_alphabet()

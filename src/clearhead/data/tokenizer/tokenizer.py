@@ -1,4 +1,4 @@
-"""The tokenizer as the rest of the toolkit sees it; how it is learned stands in `training`."""
+"""The tokenizer: encoding, decoding, and its JSON file. `training` learns its vocabulary."""
 
 import copy
 import json
@@ -10,33 +10,43 @@ from typing import Any, Self
 from pydantic import ValidationError
 from tokenizers import Tokenizer as Pipeline
 
-from clearhead.config import BYTE_FORM, TokenizerConfig
-from clearhead.data.tokenizer.training import BYTE_PIECES, CONTINUATION, encodable, train_pipeline
+from clearhead.config import BYTE_TOKEN_PATTERN, TokenizerConfig
+from clearhead.data.tokenizer.training import BYTE_TOKENS, CONTINUATION, train_pipeline
 from clearhead.data.tokenizer.word_indices import NO_WORD, word_indices
 from clearhead.errors import TokenizerError
 
 FORMAT_VERSION = 1
 SPACE_MARK = "▁"
-MASK = "<mask>"
+MASK_TOKEN = "<mask>"
+
+
+def require_encodable(text: str) -> str:
+    """Return the text unchanged; raise TokenizerError if it contains half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        problem = f"expected text, found half of a surrogate pair at character {error.start + 1}"
+        raise TokenizerError(f"{problem}; read the text as UTF-8") from error
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text as pieces; the three lists have the same length."""
+    """The tokens of a text; the three lists have the same length."""
 
     ids: list[int]
-    pieces: list[str]
-    """What to show: a space is "▁", a byte is "<0xC3>"."""
+    tokens: list[str]
+    """The displayed form of each token: a space is "▁", a byte "<0xC3>"."""
     offsets: list[tuple[int, int]]
-    """Where each piece stands in the text as it was given, without the space before it."""
+    """Start and end of each token in the original text, without the space before it."""
 
 
 class Tokenizer:
-    """Cuts text into the pieces of a learned vocabulary and puts it together again.
+    """Converts text to token ids of a learned vocabulary and back.
 
-    For bpe and unigram `decode(encode(text).ids) == normalise(text)` for every text. For the other kinds it holds for
-    texts whose pieces are known: wordpiece and word keep spaces in front of the words, so there are no rules about
-    punctuation; pretokenized text must have single spaces between its tokens. Unknown pieces are left out by `decode`.
+    For bpe and unigram, `decode(encode(text).ids) == normalize(text)` for every text. For the other kinds this holds if
+    all tokens are known: wordpiece and word keep the spaces in front of words and need no rules about punctuation, and
+    pretokenized text must have single spaces between its tokens. `decode` omits unknown tokens.
     """
 
     pad_id: int = 0
@@ -47,172 +57,178 @@ class Tokenizer:
     def __init__(self, pipeline: Pipeline, config: TokenizerConfig) -> None:
         self.config = config
         self.tag = ""
-        """What stands before every source, one piece such as <de>; nothing: none."""
+        """Tag before every source, such as `de` for the token <de>; empty: none."""
         self._untagged = self
         self._pipeline = pipeline
         vocabulary = pipeline.get_vocab(with_added_tokens=False)
         self._raw = sorted(vocabulary, key=vocabulary.__getitem__)
-        _check(vocabulary, self._raw, config)
+        _check_vocabulary(vocabulary, self._raw, config)
         self._num_specials = len(config.all_special_tokens)
-        self._surfaces = [self._surface(index, raw) for index, raw in enumerate(self._raw)]
-        self._shown = [self._show(index, raw) for index, raw in enumerate(self._raw)]
+        self._token_bytes = [self._to_bytes(index, raw) for index, raw in enumerate(self._raw)]
+        self._display_forms = [self._display_form(index, raw) for index, raw in enumerate(self._raw)]
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Self:
-        """Learn a vocabulary; the same texts in the same order give the same tokenizer, byte for byte."""
-        return cls(train_pipeline(texts, config), config)
+        """Return a tokenizer learned from texts; equal texts in equal order give the same tokenizer, byte for byte."""
+        return cls(train_pipeline(map(require_encodable, texts), config), config)
 
     @property
     def vocab_size(self) -> int:
+        """Number of tokens, including special tokens."""
         return len(self._raw)
 
     @property
     def special_ids(self) -> Sequence[int]:
-        """The ids that stand for no text, in order."""
+        """The ids of special tokens, which represent no text, in ascending order."""
         return range(self._num_specials)
 
     @property
     def mask_id(self) -> int | None:
-        """The piece that hides another, if there is one."""
+        """Id of the mask token; None if the vocabulary has none."""
         specials = self.config.all_special_tokens
-        return specials.index(MASK) if MASK in specials else None
+        return specials.index(MASK_TOKEN) if MASK_TOKEN in specials else None
 
     @property
     def target(self) -> "Tokenizer":
-        """The tokenizer of what is written: another one where source and target have vocabularies of their own, and
-        where sources have a tag."""
+        """The tokenizer of the target: a different one if the vocabularies are separate or sources have a tag."""
         return self._untagged
 
     def tag_id(self, tag: str) -> int:
-        """The piece of a tag."""
-        piece = tag_piece(tag)
-        if piece not in self.config.special_tokens:
-            raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_listed(self.config)}")
-        return self.config.all_special_tokens.index(piece)
+        """Return the id of a tag; raise TokenizerError if the vocabulary does not contain it."""
+        token = tag_token(tag)
+        if token not in self.config.special_tokens:
+            raise TokenizerError(f"the vocabulary has no tag {tag}; it has {_tag_names(self.config)}")
+        return self.config.all_special_tokens.index(token)
 
-    def tagged(self, tag: str) -> "Tokenizer":
-        """This tokenizer with a tag before every source."""
+    def with_tag(self, tag: str) -> "Tokenizer":
+        """Return this tokenizer with a tag before every source."""
         self.tag_id(tag)
-        found = copy.copy(self)
-        found.tag, found._untagged = tag, self._untagged
-        return found
+        tagged = copy.copy(self)
+        tagged.tag, tagged._untagged = tag, self._untagged
+        return tagged
 
     @property
-    def prefix(self) -> list[int]:
-        """The pieces that stand before every source."""
+    def prefix_ids(self) -> list[int]:
+        """Token ids before every source."""
         return [self.tag_id(self.tag)] if self.tag else []
 
     def encode_masked(self, text: str) -> list[int] | None:
-        """The ids of a text in which <mask> hides pieces, where the tokenizer itself can read that; else none."""
+        """Return the ids of a text that contains <mask>; None if this tokenizer does not support masks in texts."""
         return None
 
-    def piece(self, index: int) -> str:
-        """A piece as people see it; no two are shown alike."""
-        return self._shown[index]
+    def token(self, index: int) -> str:
+        """Return the displayed form of a token, which is unique."""
+        return self._display_forms[index]
 
-    def surface(self, index: int) -> bytes:
-        """The bytes that a piece adds to the text; none for a special token."""
-        return self._surfaces[index]
+    def token_bytes(self, index: int) -> bytes:
+        """Return the bytes that a token adds to the text; empty for a special token."""
+        return self._token_bytes[index]
 
-    def piece_id(self, piece: str) -> int | None:
-        """The id of a piece in the form that `piece` gives it, or none."""
-        return self._ids_of_shown.get(piece)
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a token in its displayed form; None if there is none."""
+        return self._ids_by_display_form.get(token)
 
-    def normalise(self, text: str) -> str:
-        """The text that decoding gives back; normalising it again changes nothing."""
-        text = self._pipeline.normalizer.normalize_str(encodable(text))  # from the file, not from today's code
+    def normalize(self, text: str) -> str:
+        """Return the text as decoding would return it; normalizing it again changes nothing."""
+        text = self._pipeline.normalizer.normalize_str(
+            require_encodable(text)
+        )  # as saved, independent of the current code
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
     def encode(self, text: str) -> TokenizedText:
-        """Cut a text into pieces, without special tokens."""
-        found = self._pipeline.encode(encodable(text), add_special_tokens=False)
-        ids = [*self.prefix, *found.ids] if found.ids else []
-        places = [(0, 0)] * (len(ids) - len(found.ids)) + tidy(text, found.offsets)
-        return TokenizedText(ids, [self._shown[index] for index in ids], places)
+        """Return the tokens of a text, without special tokens."""
+        encoding = self._pipeline.encode(require_encodable(text), add_special_tokens=False)
+        ids = [*self.prefix_ids, *encoding.ids] if encoding.ids else []
+        offsets = [(0, 0)] * (len(ids) - len(encoding.ids)) + trim_offsets(text, encoding.offsets)
+        return TokenizedText(ids, [self._display_forms[index] for index in ids], offsets)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, on all cores."""
-        found = self._pipeline.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
-        if prefix := self.prefix:
-            return [[*prefix, *encoding.ids] if encoding.ids else [] for encoding in found]
-        return [encoding.ids for encoding in found]
+        """Return the ids of many texts, computed on all cores."""
+        encodings = self._pipeline.encode_batch_fast(
+            [require_encodable(text) for text in texts], add_special_tokens=False
+        )
+        if prefix := self.prefix_ids:
+            return [[*prefix, *encoding.ids] if encoding.ids else [] for encoding in encodings]
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids; special tokens are left out, bytes that are no UTF-8 become U+FFFD."""
-        text = self.decode_pieces(ids)
+        """Return the text of the ids; special tokens are omitted, and invalid UTF-8 becomes U+FFFD."""
+        text = self.decode_tokens(ids)
         joiner = self.config.joiner
         return text.replace(f"{joiner} ", "").removesuffix(joiner) if joiner else text
 
     def decode_batch(self, batch: Iterable[Sequence[int]]) -> list[str]:
+        """Return the texts of several sequences of ids."""
         return [self.decode(ids) for ids in batch]
 
-    def decode_pieces(self, ids: Sequence[int]) -> str:
-        """As `decode`, but pretokenized text stays split: "un@@ related" and not "unrelated"."""
-        text = b"".join([self._surfaces[index] for index in ids]).decode("utf-8", "replace")
+    def decode_tokens(self, ids: Sequence[int]) -> str:
+        """Decode without joining the tokens of pretokenized text: "un@@ related" instead of "unrelated"."""
+        text = b"".join([self._token_bytes[index] for index in ids]).decode("utf-8", "replace")
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
-    def words(self, ids: Sequence[int]) -> list[int]:
-        """The index of the word that each piece belongs to, counted from 0; -1 for special tokens.
+    def word_indices(self, ids: Sequence[int]) -> list[int]:
+        """Return the index of the word that each token belongs to, from 0; -1 for special tokens.
 
-        A word is a run of letters and digits, or of one punctuation mark; in pretokenized text, what the joiner joins.
-        An unknown piece is a word of its own, or a letter for char.
+        A word is a run of letters and digits or of one punctuation mark; in pretokenized text, the tokens connected by
+        the joiner. An unknown token counts as one word, and for kind char as one letter.
         """
         if self.config.kind == "pretokenized":
             return self._joined_words(ids)
         unknown = b"x" if self.config.kind == "char" else " \ufffd".encode()
-        return word_indices([unknown if index == self.unk_id else self._surfaces[index] for index in ids])
+        return word_indices([unknown if index == self.unk_id else self._token_bytes[index] for index in ids])
 
     def merges(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
-        """Every piece with its id, and the pairs of pieces that bpe joins, in the order in which they were learned."""
+        """Return the vocabulary of a bpe tokenizer with ids, and its merges in the order in which they were learned."""
         model = json.loads(self._pipeline.to_str())["model"]
         return model["vocab"], [(first, second) for first, second in model["merges"]]
 
     def split_words(self, text: str) -> list[str]:
-        """A normalised text in the parts that pieces never cross."""
+        """Return the parts of a normalized text that tokens never span."""
         return [word for word, _ in self._pipeline.pre_tokenizer.pre_tokenize_str(text)]
 
     def to_json(self) -> str:
-        """The whole tokenizer as one JSON text; `tokenizer` in it is a file of the `tokenizers` library."""
-        own = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
-        return json.dumps({"clearhead": own, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
+        """Return the tokenizer as JSON; its key `tokenizer` contains a file of the library `tokenizers`."""
+        header = {"version": FORMAT_VERSION, "config": self.config.model_dump(mode="json")}
+        return json.dumps({"clearhead": header, "tokenizer": json.loads(self._pipeline.to_str())}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """The tokenizer that `to_json` wrote."""
+        """Return the tokenizer of a JSON text; raise TokenizerError if it is damaged or of another version."""
         try:
             state = json.loads(text)
-            own, inner = state["clearhead"], state["tokenizer"]
-            version, fields = own["version"], own["config"]
+            header, pipeline_state = state["clearhead"], state["tokenizer"]
+            version, fields = header["version"], header["config"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise damaged(f"it is no JSON with clearhead and tokenizer in it ({error!r})") from error
+            raise damaged_file_error(f"it is not JSON with the keys clearhead and tokenizer ({error!r})") from error
         if version != FORMAT_VERSION:
             problem = f"the tokenizer has format version {version!r}, expected {FORMAT_VERSION}"
             raise TokenizerError(f"{problem}; use the release of clearhead that wrote it, or train it again")
         try:
             config = TokenizerConfig.model_validate(fields)
         except ValidationError as error:
-            raise damaged(f"its settings do not hold: {error.errors()[0]['msg']}") from error
+            raise damaged_file_error(f"its settings are invalid: {error.errors()[0]['msg']}") from error
         if config.kind == "imported":
-            from clearhead.data.tokenizer.imported import ImportedTokenizer  # which builds on this class
+            from clearhead.data.tokenizer.imported import ImportedTokenizer  # a subclass of this class
 
             return ImportedTokenizer.from_state(state, config)
-        return cls(_load_pipeline(inner), config)
+        return cls(_load_pipeline(pipeline_state), config)
 
     @cached_property
-    def _ids_of_shown(self) -> dict[str, int]:
-        return {shown: index for index, shown in enumerate(self._shown)}
+    def _ids_by_display_form(self) -> dict[str, int]:
+        return {form: index for index, form in enumerate(self._display_forms)}
 
-    def _surface(self, index: int, raw: str) -> bytes:
-        """The bytes that a piece adds to the text."""
+    def _to_bytes(self, index: int, raw: str) -> bytes:
+        """Return the bytes that a token adds to the text."""
         if index < self._num_specials:
             return b""
-        if self.config.has_bytes and BYTE_FORM.fullmatch(raw):
+        if self.config.has_bytes and BYTE_TOKEN_PATTERN.fullmatch(raw):
             return bytes([int(raw[3:5], 16)])
         if self.config.kind == "wordpiece":
             raw = raw.removeprefix(CONTINUATION)
         return raw.encode()
 
-    def _show(self, index: int, raw: str) -> str:
+    def _display_form(self, index: int, raw: str) -> str:
+        """Return the displayed form of a token."""
         if index < self._num_specials:
             return raw
         if self.config.kind == "pretokenized":
@@ -220,6 +236,7 @@ class Tokenizer:
         return raw.replace(SPACE_MARK, "\\u2581").replace(" ", SPACE_MARK)
 
     def _joined_words(self, ids: Sequence[int]) -> list[int]:
+        """Return the word index of each token of pretokenized text."""
         words: list[int] = []
         word, is_joined = NO_WORD, False
         for index in ids:
@@ -232,53 +249,56 @@ class Tokenizer:
         return words
 
 
-def tidy(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The offsets without the space before a piece and with the marks composed into it.
+def trim_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the offsets without the space before a token and including the marks composed into it.
 
-    The library gives the place of "e" alone for "e" and a combining accent that became "é". Nothing but white space
-    is ever taken out of a text, so what lies between two pieces and is no white space belongs to the first.
+    For "e" and a combining accent that became "é", the library returns the offsets of "e" only. Normalization removes
+    nothing but white space, so other characters between two tokens belong to the first of them.
     """
-    tidied: list[tuple[int, int]] = []
-    following = reach = len(text)
+    trimmed: list[tuple[int, int]] = []
+    next_start = token_end = len(text)
     for start, end in reversed(offsets):
-        if end <= following:
-            reach = end + (0 if text[end : end + 1].isspace() else len(text[end:following].rstrip()))
-        following = start
+        if end <= next_start:
+            token_end = end + (0 if text[end : end + 1].isspace() else len(text[end:next_start].rstrip()))
+        next_start = start
         while start < end and text[start].isspace():
             start += 1
-        tidied.append((start, reach))
-    return tidied[::-1]
+        trimmed.append((start, token_end))
+    return trimmed[::-1]
 
 
-def tag_piece(tag: str) -> str:
-    """The special piece that stands for a tag."""
+def tag_token(tag: str) -> str:
+    """Return the special token of a tag."""
     return f"<{tag}>"
 
 
-def _listed(config: TokenizerConfig) -> str:
+def _tag_names(config: TokenizerConfig) -> str:
+    """Return the names of the additional special tokens for a message."""
     return ", ".join(special[1:-1] for special in config.special_tokens) or "none"
 
 
-def damaged(problem: str) -> TokenizerError:
+def damaged_file_error(problem: str) -> TokenizerError:
+    """Return the error for a damaged tokenizer file."""
     return TokenizerError(f"the tokenizer file is damaged: {problem}; restore it or train the tokenizer again")
 
 
 def _load_pipeline(state: Any) -> Pipeline:
+    """Return the pipeline of a tokenizer file; raise TokenizerError if it is damaged."""
     if not isinstance(state, dict) or state.get("added_tokens") != []:
-        raise damaged("its pipeline must be an object without added tokens")
+        raise damaged_file_error("its pipeline must be an object without added tokens")
     if not all(state.get(part) for part in ("normalizer", "pre_tokenizer", "model")):
-        raise damaged("its pipeline must have a normalizer, a pre_tokenizer and a model")
+        raise damaged_file_error("its pipeline must have a normalizer, a pre_tokenizer and a model")
     try:
         return Pipeline.from_str(json.dumps(state))
     except Exception as error:  # the library raises bare Exception
-        raise damaged(f"its pipeline cannot be read ({error})") from error
+        raise damaged_file_error(f"its pipeline cannot be read ({error})") from error
 
 
-def _check(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
-    """Refuse a vocabulary on which the rest of the class could not rely."""
+def _check_vocabulary(vocabulary: dict[str, int], raw: list[str], config: TokenizerConfig) -> None:
+    """Raise TokenizerError if the ids, special tokens or byte tokens of a vocabulary are not as expected."""
     if sorted(vocabulary.values()) != list(range(len(raw))):
-        raise damaged("the ids of its vocabulary are not 0, 1, 2 and so on")
+        raise damaged_file_error("the ids of its vocabulary are not 0, 1, 2 and so on")
     if tuple(raw[: len(config.all_special_tokens)]) != config.all_special_tokens:
-        raise damaged(f"its vocabulary must begin with {' '.join(config.all_special_tokens)}")
-    if config.has_bytes and not all(piece in vocabulary for piece in BYTE_PIECES):
-        raise damaged("its vocabulary must hold all 256 bytes")
+        raise damaged_file_error(f"its vocabulary must begin with {' '.join(config.all_special_tokens)}")
+    if config.has_bytes and not all(token in vocabulary for token in BYTE_TOKENS):
+        raise damaged_file_error("its vocabulary must contain all 256 bytes")

@@ -1,4 +1,4 @@
-"""Which word each piece belongs to, from the text the pieces spell."""
+"""The word that each token belongs to, determined from the bytes of the tokens."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -10,24 +10,27 @@ APOSTROPHES = "'’"
 
 
 def word_indices(surfaces: Sequence[bytes]) -> list[int]:
-    """The index of the word of each piece, given the bytes that each stands for; a piece without bytes has none.
+    """Return the index of the word of each token, given the bytes of each; NO_WORD for a token without bytes.
 
-    A word is a run of letters, marks and digits (with apostrophes inside it) or of one and the same other character.
-    White space belongs to the word after it. Works on bytes, since a piece may hold a part of a character.
+    A word is a run of letters, marks and digits, with apostrophes inside it, or a run of one other character. White
+    space belongs to the following word. Works on bytes because a token may contain a part of a character.
     """
     text = b"".join(surfaces).decode("utf-8", "surrogateescape")
-    of_bytes: list[int] = []
+    word_of_byte: list[int] = []
     for char, word in zip(text, _words_of_characters(text), strict=True):
-        of_bytes += [word] * len(char.encode("utf-8", "surrogateescape"))
+        word_of_byte += [word] * len(char.encode("utf-8", "surrogateescape"))
     starts = [0]
     for surface in surfaces:
         starts.append(starts[-1] + len(surface))
-    words = [of_bytes[start] if end > start else NO_WORD for start, end in pairwise(starts)]
-    dense = {word: index for index, word in enumerate(sorted(set(words) - {NO_WORD}))}  # a piece may hold two words
-    return [dense.get(word, NO_WORD) for word in words]
+    words = [word_of_byte[start] if end > start else NO_WORD for start, end in pairwise(starts)]
+    compact = {
+        word: index for index, word in enumerate(sorted(set(words) - {NO_WORD}))
+    }  # words without a token that starts with them are left out
+    return [compact.get(word, NO_WORD) for word in words]
 
 
 def _words_of_characters(text: str) -> list[int]:
+    """Return the word index of each character."""
     words: list[int] = []
     word, previous = NO_WORD, " "
     for index, char in enumerate(text):
@@ -45,5 +48,5 @@ def _words_of_characters(text: str) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def is_wordlike(char: str) -> bool:
-    """Whether words are made of it: a letter, a mark, a digit or an underscore."""
+    """Return whether a character is part of words: a letter, a mark, a digit or an underscore."""
     return unicodedata.category(char)[0] in "LMN" or char == "_"

@@ -1,9 +1,8 @@
-"""Ablation: parts of a network switched off, and what changes then.
+"""Ablation: heads and sub-layers whose output is replaced, and the effect on the model's output.
 
-A part that is off gives nothing (`zero`), or always the same, its mean over some texts (`mean`): then what is lost is
-only what it says about this text.
+The output becomes zero (`zero`), or its mean over some texts (`mean`), which removes only what depends on this text.
 
-E width of what a part gives
+T output positions, E width of a head or sub-layer
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,109 +14,116 @@ from torch import Tensor, nn
 
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
-from clearhead.inspection.trace import run_trace
 from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.forced_pass import forced_pass, output_log_probs
 from clearhead.inspection.trace.head_ref import HeadRef
-from clearhead.inspection.trace.sublayers import Change, find, heads, tap
+from clearhead.inspection.trace.run_trace import run_trace
+from clearhead.inspection.trace.sublayers import OutputTransform, find_heads, find_sublayer, transform_output
+from clearhead.inspection.trace.trace_input import read_input
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.tasks.task import LoadedModel
 
-By = Literal["zero", "mean"]
+AblationMethod = Literal["zero", "mean"]
 
 
-def heads_and_sublayers(network: nn.Module, named: Iterable[HeadRef | str]) -> list[HeadRef]:
-    """Parts, some of them written as `cross.1.0`, each once; refuses what the network has not, and nothing at all."""
-    parts = list(dict.fromkeys(HeadRef.parse(one) if isinstance(one, str) else one for one in named))
-    if not parts:
-        raise InspectionError("expected heads or sub-layers to switch off, such as cross.1.0, got none")
-    for part in parts:
-        find(network, part)
-    return parts
+def parse_head_refs(network: nn.Module, names: Iterable[HeadRef | str]) -> list[HeadRef]:
+    """Return the references without duplicates; raise InspectionError if there are none or the network has no such."""
+    head_refs = list(dict.fromkeys(HeadRef.parse(name) if isinstance(name, str) else name for name in names))
+    if not head_refs:
+        raise InspectionError("expected heads or sub-layers to ablate, such as cross.1.0, got none")
+    for head_ref in head_refs:
+        find_sublayer(network, head_ref)
+    return head_refs
 
 
-def ablate(network: nn.Module, parts: Sequence[HeadRef], means: Mapping[HeadRef, Tensor] | None = None) -> nn.Module:
-    """A network with the same weights in which these parts give nothing, or their means."""
-    off = share_weights(network)
-    for part in parts:
-        tap(off, part, torch.zeros_like if means is None else _always(means[part]))
-    return off
+def ablate(
+    network: nn.Module, head_refs: Sequence[HeadRef], means: Mapping[HeadRef, Tensor] | None = None
+) -> nn.Module:
+    """Return a network with the same weights in which the output of these heads is zero, or their mean."""
+    ablated = share_weights(network)
+    for head_ref in head_refs:
+        transform_output(ablated, head_ref, torch.zeros_like if means is None else _constant(means[head_ref]))
+    return ablated
 
 
-def _always(mean_E: Tensor) -> Change:
-    """The same everywhere."""
-    return lambda y: mean_E.expand_as(y)
+def _constant(mean_E: Tensor) -> OutputTransform:
+    """Return a transform that replaces the output at every position by the mean."""
+    return lambda output: mean_E.expand_as(output)
 
 
 def mean_outputs(
-    model: LoadedModel, parts: Sequence[HeadRef], texts: Sequence[str], settings: DecodingConfig
+    model: LoadedModel, head_refs: Sequence[HeadRef], texts: Sequence[str], settings: DecodingConfig
 ) -> dict[HeadRef, Tensor]:
-    """What each part gives in the mean, over all places of these texts (or pictures) and of the model's outputs."""
+    """Return the mean output of each head over all positions of these texts (or images) and of their outputs."""
     if not texts:
-        raise InspectionError("expected texts to take the mean over, got none; give some, or use by='zero'")
-    watched = share_weights(model.network)
-    kept: dict[HeadRef, list[Tensor]] = {part: [] for part in parts}
-    for part in parts:
-        tap(watched, part, _keeping(kept[part]))
+        raise InspectionError('expected texts to take the mean over, got none; give some, or use method="zero"')
+    network = share_weights(model.network)
+    collected: dict[HeadRef, list[Tensor]] = {head_ref: [] for head_ref in head_refs}
+    for head_ref in head_refs:
+        transform_output(network, head_ref, _collector(collected[head_ref]))
     for text in texts:
-        given = run_trace.trace_input(model, text)
-        outputs = run_trace.trace(model, given, None, settings).output_ids
+        trace_input = read_input(model, text)
+        outputs = run_trace(model, trace_input, None, settings).output_ids
         with torch.no_grad():
-            run_trace.run(watched, given.src, outputs)
-    return {part: torch.cat(values).mean(0) for part, values in kept.items()}
+            forced_pass(network, trace_input.src, outputs)
+    return {head_ref: torch.cat(values).mean(0) for head_ref, values in collected.items()}
 
 
-def _keeping(values: list[Tensor]) -> Change:
-    """Changes nothing, but keeps what goes by, a row a place."""
+def _collector(values: list[Tensor]) -> OutputTransform:
+    """Return a transform that appends the output to `values`, one row per position, and leaves it unchanged."""
 
-    def keep(y: Tensor) -> Tensor:
-        values.append(y.flatten(0, -2))
-        return y
+    def collect(output: Tensor) -> Tensor:
+        values.append(output.flatten(0, -2))
+        return output
 
-    return keep
+    return collect
 
 
 @dataclass(frozen=True)
 class AblationEffect:
-    """What changes when parts are off: the new output, and how probable the old one still is."""
+    """Effect of an ablation: the new output, and how the probability of the original output changes."""
 
     before: Trace
     after: Trace
-    """What the model makes of the input with the parts off."""
-    token_changes: tuple[float, ...]
-    """In the log-probability of each token, or answer, of the old output; below 0: less probable without the parts."""
+    """Trace of the ablated model's own output for the same input."""
+    token_log_prob_changes: tuple[float, ...]
+    """Change in the log-probability of each token or label of the original output; negative: less probable."""
 
     @property
-    def change(self) -> float:
-        """In the log-probability of the old output."""
-        return sum(self.token_changes)
+    def log_prob_change(self) -> float:
+        """Change in the log-probability of the original output."""
+        return sum(self.token_log_prob_changes)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the effect as a JSON object."""
         return {
             "before": self.before.target_text,
             "after": self.after.target_text,
-            "change": self.change,
-            "token_changes": list(self.token_changes),
+            "log_prob_change": self.log_prob_change,
+            "token_log_prob_changes": list(self.token_log_prob_changes),
         }
 
 
-def ablation_effect(model: LoadedModel, off: LoadedModel, before: Trace, settings: DecodingConfig) -> AblationEffect:
-    """What the model with parts off does with the input of a trace of the whole model."""
-    given = run_trace.trace_input(model, before.source_text)
+def ablation_effect(
+    model: LoadedModel, ablated: LoadedModel, before: Trace, settings: DecodingConfig
+) -> AblationEffect:
+    """Return the effect of an ablation on the output of `before`, a trace of the complete model."""
+    trace_input = read_input(model, before.source_text)
     with torch.inference_mode():
-        still = run_trace.log_probs_of(off.network, given.src, before.output_ids).tolist()
-    after = run_trace.trace(off, given, None, settings)
-    old = before.token_log_probs[before.num_given :]
-    return AblationEffect(before, after, tuple(new - was for new, was in zip(still, old, strict=True)))
+        new_log_probs = output_log_probs(ablated.network, trace_input.src, before.output_ids).tolist()
+    after = run_trace(ablated, trace_input, None, settings)
+    old_log_probs = before.token_log_probs[before.prompt_length :]
+    changes = tuple(new - old for new, old in zip(new_log_probs, old_log_probs, strict=True))
+    return AblationEffect(before, after, changes)
 
 
 def head_effects(model: LoadedModel, before: Trace) -> dict[HeadRef, float]:
-    """How the log-probability of what was written changes when each head is off, one at a time."""
-    given = run_trace.trace_input(model, before.source_text)
-    found = {}
+    """Return the change in the log-probability of the output when each head is ablated, one at a time."""
+    trace_input = read_input(model, before.source_text)
+    effects = {}
     with torch.inference_mode():
-        for part in heads(model.network):
-            off = ablate(model.network, [part])
-            still = run_trace.log_probs_of(off, given.src, before.output_ids)
-            found[part] = float(still.sum()) - before.log_prob
-    return found
+        for head_ref in find_heads(model.network):
+            ablated = ablate(model.network, [head_ref])
+            log_probs_T = output_log_probs(ablated, trace_input.src, before.output_ids)
+            effects[head_ref] = float(log_probs_T.sum()) - before.log_prob
+    return effects

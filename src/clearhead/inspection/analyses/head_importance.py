@@ -1,7 +1,7 @@
-"""Which heads a model needs, over a corpus: Are Sixteen Heads Really Better than One? (Michel et al. 2019).
+"""Importance of heads over a corpus: Are Sixteen Heads Really Better than One? (Michel et al. 2019).
 
-`gradient`: the expected |d loss / d gate| of a gate on the head's output (section 4.1 there), all heads in one pass.
-`ablation`: the log-probability that is lost when the head is off, a pass for every head: slower, and exact.
+`gradient`: the expected |d loss / d gate| of a gate on the head's output (their section 4.1), all heads in one pass.
+`ablation`: the log-probability lost when the head is ablated, exact, but with one pass per head.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,23 @@ from torch import Tensor
 from clearhead.config import DecodingConfig
 from clearhead.errors import InspectionError
 from clearhead.inspection.analyses.ablation import ablate
-from clearhead.inspection.trace import run_trace
 from clearhead.inspection.trace.activation_recorder import share_weights
+from clearhead.inspection.trace.forced_pass import output_log_probs
 from clearhead.inspection.trace.head_ref import HeadRef
-from clearhead.inspection.trace.run_trace import TraceInput
-from clearhead.inspection.trace.sublayers import heads, tap
+from clearhead.inspection.trace.run_trace import run_trace
+from clearhead.inspection.trace.sublayers import find_heads, transform_output
+from clearhead.inspection.trace.trace_input import TraceInput, read_input
 from clearhead.tasks.task import LoadedModel
 
-Method = Literal["gradient", "ablation"]
+ImportanceMethod = Literal["gradient", "ablation"]
+ForcedOutputs = Sequence[tuple[TraceInput, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
 class HeadImportance:
-    """How much one head matters, a token in the mean."""
+    """Mean importance of one head per output token."""
 
-    part: HeadRef
+    head_ref: HeadRef
     value: float
 
 
@@ -36,47 +38,48 @@ def head_importance(
     model: LoadedModel,
     corpus: Sequence[tuple[str, str | None]],
     settings: DecodingConfig,
-    method: Method = "gradient",
+    method: ImportanceMethod = "gradient",
 ) -> list[HeadImportance]:
-    """Every head, the most important first; a corpus is texts with their targets, or None for the model's own."""
+    """Return the importance of every head, most important first.
+
+    The corpus consists of texts and their targets; a target of None is the model's own output.
+    """
     if method not in ("gradient", "ablation"):
         raise InspectionError(f'expected method="gradient" or "ablation", got {method!r}')
-    parts = heads(model.network)
-    if not corpus or not parts:
-        missing = "corpus" if parts else "head"
-        raise InspectionError(f"the importance of heads needs a corpus and a network with heads; there is no {missing}")
-    inputs = []
+    head_refs = find_heads(model.network)
+    if not corpus or not head_refs:
+        missing = "corpus" if head_refs else "head"
+        raise InspectionError(f"the importance of heads needs a corpus and a network with heads; got no {missing}")
+    examples = []
     for text, target in corpus:
-        given = run_trace.trace_input(model, text)
-        inputs.append((given, run_trace.trace(model, given, target, settings).output_ids))
+        trace_input = read_input(model, text)
+        examples.append((trace_input, run_trace(model, trace_input, target, settings).output_ids))
     measure = _by_gradient if method == "gradient" else _by_ablation
-    num_tokens = sum(len(outputs) for _, outputs in inputs)
-    values = measure(model, parts, inputs) / num_tokens
-    found = [HeadImportance(part, value) for part, value in zip(parts, values.tolist(), strict=True)]
-    return sorted(found, key=lambda one: -one.value)
+    num_tokens = sum(len(outputs) for _, outputs in examples)
+    values = measure(model, head_refs, examples) / num_tokens
+    importances = [HeadImportance(head_ref, value) for head_ref, value in zip(head_refs, values.tolist(), strict=True)]
+    return sorted(importances, key=lambda importance: -importance.value)
 
 
-Inputs = Sequence[tuple[TraceInput, tuple[int, ...]]]
-
-
-def _by_gradient(model: LoadedModel, parts: Sequence[HeadRef], inputs: Inputs) -> Tensor:
-    network, gates = share_weights(model.network), torch.ones(len(parts), requires_grad=True)
-    for number, part in enumerate(parts):
-        tap(network, part, lambda y, number=number: y * gates[number])  # type: ignore[misc]
-    total = torch.zeros(len(parts), dtype=torch.float64)
+def _by_gradient(model: LoadedModel, head_refs: Sequence[HeadRef], examples: ForcedOutputs) -> Tensor:
+    network, gates = share_weights(model.network), torch.ones(len(head_refs), requires_grad=True)
+    for number, head_ref in enumerate(head_refs):
+        transform_output(network, head_ref, lambda output, number=number: output * gates[number])  # type: ignore[misc]
+    total = torch.zeros(len(head_refs), dtype=torch.float64)
     with torch.enable_grad():
-        for given, outputs in inputs:
-            loss = -run_trace.log_probs_of(network, given.src, outputs).sum()
+        for trace_input, outputs in examples:
+            loss = -output_log_probs(network, trace_input.src, outputs).sum()
             total += torch.autograd.grad(loss, gates)[0].abs()
     return total
 
 
-def _by_ablation(model: LoadedModel, parts: Sequence[HeadRef], inputs: Inputs) -> Tensor:
-    lost = []
+def _by_ablation(model: LoadedModel, head_refs: Sequence[HeadRef], examples: ForcedOutputs) -> Tensor:
+    def total_log_prob(network: torch.nn.Module) -> float:
+        return sum(
+            float(output_log_probs(network, trace_input.src, outputs).sum()) for trace_input, outputs in examples
+        )
+
     with torch.inference_mode():
-        whole = sum(float(run_trace.log_probs_of(model.network, given.src, outputs).sum()) for given, outputs in inputs)
-        for part in parts:
-            off = ablate(model.network, [part])
-            left = sum(float(run_trace.log_probs_of(off, given.src, outputs).sum()) for given, outputs in inputs)
-            lost.append(whole - left)
-    return torch.tensor(lost, dtype=torch.float64)
+        complete = total_log_prob(model.network)
+        losses = [complete - total_log_prob(ablate(model.network, [head_ref])) for head_ref in head_refs]
+    return torch.tensor(losses, dtype=torch.float64)

@@ -1,12 +1,9 @@
-"""What kind of head it is, in four numbers: how spread, how far, how much along the diagonal, how much on frames.
+"""Statistics of attention heads: entropy, distance, diagonality, share on special tokens, and coreference accuracy.
 
-T queries, S keys
+Coreference: how often a head attends from a pronoun to its antecedent (the paper's figure on "it"), measured on
+sentences of the built-in grammar, whose pronouns and antecedents are known. Sources and targets must be the gold ones.
 
-Does a head find the noun that a pronoun stands for? The paper's figure on "it", measured on many sentences.
-
-Sources and targets must be the gold ones: the grammar knows which word is which.
-
-H heads, L layers, I words looked at, J words that look
+T queries, S keys, P patches, H heads, L layers, I key words
 """
 
 from collections.abc import Sequence
@@ -18,7 +15,7 @@ from numpy.typing import NDArray
 from clearhead.errors import InspectionError
 from clearhead.grammar import Pronoun
 from clearhead.inspection.analyses.word_attention import word_attention
-from clearhead.inspection.trace.head_ref import KINDS, HeadRef, Kind
+from clearhead.inspection.trace.head_ref import ATTENTION_KINDS, AttentionKind, HeadRef
 from clearhead.inspection.trace.trace_types import Floats, Trace
 
 Doubles = NDArray[np.float64]
@@ -26,127 +23,126 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Means over the rows of one head; None where a number has no meaning."""
+    """Means over the rows of one head; None where a statistic is undefined."""
 
-    part: HeadRef
+    head_ref: HeadRef
     entropy: float
-    """Of a row, in nats: 0 for one place, log(n) for n places alike."""
+    """Entropy of a row, in nats: 0 for one position, log(n) for n equal weights."""
     distance: float | None
-    """From the place that looks to the places looked at, in places; for patches as the crow flies. From a target to a
-    source, where lengths differ, it is counted from the opposite place: as far along its own row."""
+    """Distance from the query to the keys, in positions; Euclidean for patches. From target to source, the query's
+    position is scaled to the length of the source."""
     diagonality: float | None
-    """Correlation of the place that looks with the place looked at: 1 along the diagonal, -1 along the other one."""
-    special: float
-    """Share of the weights on start and end tokens, or the class token."""
+    """Correlation of query and key position: 1 along the diagonal, -1 along the antidiagonal."""
+    special_share: float
+    """Share of the weights on start and end tokens, or on the class token."""
 
 
 def head_statistics(trace: Trace) -> list[HeadStatistics]:
-    """One for every head, in the order of the trace."""
-    found = []
-    for one in trace.attention:
-        distance_TS = _distances(trace, one.kind, one.weights_HTS.shape[1:])
-        special_S = np.array([place.is_special for place in trace.columns(one.kind)])
-        has_line = distance_TS is not None and trace.grid is None
-        for head, weights_TS in enumerate(one.weights_HTS):
-            statistics = HeadStatistics(
-                HeadRef(one.kind, one.layer, head),
-                entropy=entropy(weights_TS),
-                distance=None if distance_TS is None else float((weights_TS * distance_TS).sum(1).mean()),
-                diagonality=diagonality(weights_TS) if has_line else None,
-                special=float(weights_TS[:, special_S].sum(1).mean()),
-            )
-            found.append(statistics)
-    return found
+    """Return the statistics of every head, in the order of the trace."""
+    statistics = []
+    for attention in trace.attention:
+        distance_TS = _distances(trace, attention.kind, attention.weights_HTS.shape[1:])
+        is_special_S = np.array([position.is_special for position in trace.key_positions(attention.kind)])
+        has_diagonal = distance_TS is not None and trace.grid is None
+        for head, weights_TS in enumerate(attention.weights_HTS):
+            head_ref = HeadRef(attention.kind, attention.layer, head)
+            distance = None if distance_TS is None else float((weights_TS * distance_TS).sum(1).mean())
+            special_share = float(weights_TS[:, is_special_S].sum(1).mean())
+            diagonal = diagonality(weights_TS) if has_diagonal else None
+            statistics.append(HeadStatistics(head_ref, entropy(weights_TS), distance, diagonal, special_share))
+    return statistics
 
 
 def entropy(weights_TS: Floats) -> float:
-    """Mean over the rows of -sum w ln w."""
+    """Return the mean over the rows of -sum w ln w."""
     w_TS = weights_TS.astype(np.float64)
     return float(-(w_TS * np.log(np.where(w_TS > 0, w_TS, 1.0))).sum(1).mean())
 
 
 def diagonality(weights_TS: Floats) -> float:
-    """Correlation of row and column when a row is drawn evenly and a column by its weights; 0 where one is fixed."""
+    """Return the correlation of row and column index, with rows uniform and columns distributed by the weights.
+
+    Returns 0 if one of the indexes is constant.
+    """
     joint_TS = weights_TS.astype(np.float64) / weights_TS.sum()
     t_T, s_S = (np.arange(length, dtype=np.float64) for length in joint_TS.shape)
     p_T, p_S = joint_TS.sum(1), joint_TS.sum(0)
     t_T, s_S = t_T - p_T @ t_T, s_S - p_S @ s_S
-    spread = float(np.sqrt((p_T @ t_T**2) * (p_S @ s_S**2)))
-    return float(t_T @ joint_TS @ s_S) / spread if spread > 1e-12 else 0.0
+    deviation = float(np.sqrt((p_T @ t_T**2) * (p_S @ s_S**2)))
+    return float(t_T @ joint_TS @ s_S) / deviation if deviation > 1e-12 else 0.0
 
 
-def _distances(trace: Trace, kind: Kind, shape: tuple[int, ...]) -> Doubles | None:
-    """distance_TS between places; none between a text and a picture."""
+def _distances(trace: Trace, kind: AttentionKind, shape: tuple[int, ...]) -> Doubles | None:
+    """Return distance_TS between query and key positions; None between a text and an image."""
     num_rows, num_columns = shape
     if trace.grid is not None:
         if kind == "cross":
             return None
         if kind == "encoder":
             return _grid_distances(trace)
-    opposite_T = np.arange(num_rows, dtype=np.float64)
+    query_T = np.arange(num_rows, dtype=np.float64)
     if kind == "cross":
-        opposite_T *= (num_columns - 1) / max(1, num_rows - 1)
-    return np.abs(opposite_T[:, None] - np.arange(num_columns))
+        query_T *= (num_columns - 1) / max(1, num_rows - 1)
+    return np.abs(query_T[:, None] - np.arange(num_columns))
 
 
 def _grid_distances(trace: Trace) -> Doubles:
-    """Between patches; a class token is nowhere, and so at no distance."""
+    """Return the Euclidean distances between patches; 0 from and to a class token, which has no location."""
     assert trace.grid is not None
-    first, columns = int(trace.grid.has_class_token), trace.grid.columns
+    num_class_tokens, columns = int(trace.grid.has_class_token), trace.grid.columns
     patches = np.arange(trace.grid.rows * columns)
     rows_P, columns_P = patches // columns, patches % columns
     distance_PP = np.hypot(rows_P[:, None] - rows_P, columns_P[:, None] - columns_P)
-    return np.pad(distance_PP, ((first, 0), (first, 0)))
+    return np.pad(distance_PP, ((num_class_tokens, 0), (num_class_tokens, 0)))
 
 
 @dataclass(frozen=True)
 class HeadAntecedent:
-    """How often one head looks from a pronoun at its antecedent more than at any other word."""
+    """How often the most attended word of a head, from a pronoun, is the pronoun's antecedent."""
 
-    part: HeadRef
-    found: float
+    head_ref: HeadRef
+    accuracy: float
     """Share of the pronouns whose most attended word, other than the pronoun itself, is the antecedent."""
-    share: float
+    mean_weight: float
     """Mean weight on the antecedent."""
-    chance: float
-    """What `found` would be for a head that picks among those words by lot."""
-    pronouns: int
+    chance_accuracy: float
+    """Accuracy of a head that selects one of these words at random."""
+    num_pronouns: int
 
 
 def find_antecedents(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> list[HeadAntecedent]:
-    """Every head of every kind, the one that finds most first.
+    """Return the antecedent accuracy of every head, most accurate first.
 
-    encoder: from "it" to its noun in the source; decoder: while the pronoun is written, to the noun in the target;
-    cross: while it is written, to the noun in the source.
+    encoder: from "it" to its noun in the source; decoder: from the step that generates the pronoun to the noun in the
+    target; cross: from that step to the noun in the source.
     """
     if not traces:
         raise InspectionError("expected traces of sentences with a pronoun, got none")
-    found = [one for kind in KINDS if kind in traces[0].kinds for one in _of_kind(traces, pronouns, kind)]
-    return sorted(found, key=lambda one: (-one.found, -one.share))
+    kinds = [kind for kind in ATTENTION_KINDS if kind in traces[0].kinds]
+    results = [result for kind in kinds for result in _antecedents_of_kind(traces, pronouns, kind)]
+    return sorted(results, key=lambda result: (-result.accuracy, -result.mean_weight))
 
 
-def _of_kind(traces: Sequence[Trace], pronouns: Sequence[Pronoun], kind: Kind) -> list[HeadAntecedent]:
-    hits, shares, chances = [], [], []
+def _antecedents_of_kind(
+    traces: Sequence[Trace], pronouns: Sequence[Pronoun], kind: AttentionKind
+) -> list[HeadAntecedent]:
+    hits, antecedent_weights, chances = [], [], []
     for trace, pronoun in zip(traces, pronouns, strict=True):
-        weights_LHI = word_attention(trace, kind).weights_LHJI[:, :, _row(kind, pronoun)].copy()
+        query_word = pronoun.index if kind == "encoder" else pronoun.target_index
+        weights_LHI = word_attention(trace, kind).weights_LHJI[:, :, query_word].copy()
         noun = pronoun.target_antecedent if kind == "decoder" else pronoun.antecedent
-        shares.append(weights_LHI[:, :, noun])
-        last = pronoun.target_index if kind == "decoder" else weights_LHI.shape[2]  # what is not written is not seen
+        antecedent_weights.append(weights_LHI[:, :, noun])
         if kind == "decoder":
-            choices = last
+            num_visible = num_choices = pronoun.target_index  # later words are masked
         else:
+            num_visible = weights_LHI.shape[2]
+            num_choices = num_visible - 1
             weights_LHI[:, :, pronoun.index] = -1.0
-            choices = last - 1
-        hits.append(weights_LHI[:, :, :last].argmax(2) == noun)
-        chances.append(1 / choices)
-    found_LH, share_LH = np.mean(hits, 0), np.mean(shares, 0)
+        hits.append(weights_LHI[:, :, :num_visible].argmax(2) == noun)
+        chances.append(1 / num_choices)
+    accuracy_LH, weight_LH = np.mean(hits, 0), np.mean(antecedent_weights, 0)
+    chance = float(np.mean(chances))
     return [
-        HeadAntecedent(
-            HeadRef(kind, layer, head), float(found), float(share_LH[layer, head]), float(np.mean(chances)), len(traces)
-        )
-        for (layer, head), found in np.ndenumerate(found_LH)
+        HeadAntecedent(HeadRef(kind, layer, head), float(accuracy), float(weight_LH[layer, head]), chance, len(traces))
+        for (layer, head), accuracy in np.ndenumerate(accuracy_LH)
     ]
-
-
-def _row(kind: Kind, pronoun: Pronoun) -> int:
-    return pronoun.index if kind == "encoder" else pronoun.target_index

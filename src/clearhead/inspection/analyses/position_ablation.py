@@ -1,6 +1,6 @@
-"""What word order is to a model: the table that marks places, and the model without it (C6).
+"""Position encodings: their table, the model without them, and how much its encoder depends on word order.
 
-L places, D width of the table, O offsets, H heads
+L positions, D width of the table, S source positions, O relative offsets, T queries, H heads
 """
 
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.trace.activation_recorder import Recorder, share_weights
+from clearhead.inspection.trace.activation_recorder import ActivationRecorder, share_weights
 from clearhead.inspection.trace.trace_types import Floats
 from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Rotation
 
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    """How places are marked, up to some length."""
+    """Position encodings of the first positions."""
 
     kind: str
     """sinusoidal, learned, rotary, relative or none."""
     table_LD: Floats | None
-    """What is added to embeddings; of rotary positions the sine and cosine of each pair's angle, in turn."""
+    """Vectors added to embeddings; for rotary positions, alternating sine and cosine of each pair's angle."""
     bias_HO: Floats | None
-    """Relative positions: what is added to a score, for a key O - L + 1 places ahead of the query."""
+    """Relative positions: bias of the score for a key that is O - L + 1 positions after the query."""
 
 
 def position_table(network: nn.Module, kind: str, length: int) -> PositionTable:
-    """The marks of the first places, as the first stack of a network uses them."""
+    """Return the encodings of the first `length` positions, as the first stack of a network uses them."""
     for module in network.modules():
         if isinstance(module, AddedPositions):
             return PositionTable(kind, module.weight[:length].detach().numpy(), None)
@@ -35,43 +35,45 @@ def position_table(network: nn.Module, kind: str, length: int) -> PositionTable:
             return PositionTable(kind, module.table_LK[:length].numpy(), None)
         if isinstance(module, RelativeBias):
             bias_HTS = module(length, length)[0].detach()
-            behind_HO, ahead_HO = bias_HTS[:, -1, :], bias_HTS[:, 0, 1:]
-            return PositionTable(kind, None, torch.cat((behind_HO, ahead_HO), 1).numpy())
+            before_HO, after_HO = bias_HTS[:, -1, :], bias_HTS[:, 0, 1:]
+            return PositionTable(kind, None, torch.cat((before_HO, after_HO), 1).numpy())
     return PositionTable("none", None, None)
 
 
-def without_positions(network: nn.Module) -> nn.Module:
-    """A network with the same weights to which all places look alike."""
-    blind = share_weights(network)
-    for module in blind.modules():
+def ablate_positions(network: nn.Module) -> nn.Module:
+    """Return a network with the same weights and no position encodings."""
+    ablated = share_weights(network)
+    for module in ablated.modules():
         if isinstance(module, AddedPositions | RelativeBias):
-            module.register_forward_hook(_nothing)
+            module.register_forward_hook(_zeros)
         elif isinstance(module, RotaryPositions):
-            module.register_forward_hook(_no_rotation)
-    return blind
+            module.register_forward_hook(_identity_rotation)
+    return ablated
 
 
-def _nothing(_: nn.Module, args: tuple[Any, ...], given: Tensor) -> Tensor:
-    return torch.zeros_like(given)
+def _zeros(_: nn.Module, args: tuple[Any, ...], encoding: Tensor) -> Tensor:
+    return torch.zeros_like(encoding)
 
 
-def _no_rotation(_: nn.Module, args: tuple[Any, ...], rotation: Rotation) -> Rotation:
+def _identity_rotation(_: nn.Module, args: tuple[Any, ...], rotation: Rotation) -> Rotation:
     return Rotation(torch.ones_like(rotation.cos_1C), torch.zeros_like(rotation.sin_1C))
 
 
 def order_difference(network: nn.Module, src_1S: Tensor) -> float | None:
-    """How much the state of a token at the top of the encoder hangs on where it stands: the largest difference when the
-    tokens are read in reverse. None where there is no stack that sees everything."""
-    forwards_SD, backwards_SD = _top(network, src_1S), _top(network, src_1S.flip(1))
-    if forwards_SD is None or backwards_SD is None:
+    """Return the largest difference in the encoder's last states when the source is reversed.
+
+    States are compared per token. Returns None for networks without an encoder stack.
+    """
+    states_SD, reversed_states_SD = _last_encoder_states(network, src_1S), _last_encoder_states(network, src_1S.flip(1))
+    if states_SD is None or reversed_states_SD is None:
         return None
-    return float((forwards_SD - backwards_SD.flip(0)).abs().max())
+    return float((states_SD - reversed_states_SD.flip(0)).abs().max())
 
 
-def _top(network: nn.Module, src_1S: Tensor) -> Tensor | None:
-    recorder = Recorder(network)
+def _last_encoder_states(network: nn.Module, src_1S: Tensor) -> Tensor | None:
+    recorder = ActivationRecorder(network)
     with torch.inference_mode():
-        watched: Any = recorder.network
-        watched.backbone(src_1S) if hasattr(watched, "backbone") else watched.encode(src_1S)
-    streams = [one for one in recorder.streamed if one.name.startswith("encoder")]
+        recorded: Any = recorder.network
+        recorded.backbone(src_1S) if hasattr(recorded, "backbone") else recorded.encode(src_1S)
+    streams = [stream for stream in recorder.residual_streams if stream.name.startswith("encoder")]
     return streams[-1].states_BTD[0] if streams else None

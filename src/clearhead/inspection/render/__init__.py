@@ -1,1 +1,1 @@
-"""Figures of attention: heat maps as SVG or PNG, and the HTML file."""
+"""Rendering of attention: heat maps as SVG or PNG, and one self-contained HTML file with every head."""

@@ -1,60 +1,67 @@
-"""A trace as one HTML file that needs nothing else: no server, no connection, no script from elsewhere.
+"""A trace as one self-contained HTML file, which makes no connection and loads no other file.
 
-The numbers lie in the file as JSON, and a small script draws them. Text is only ever put in as text.
+The file contains the numbers as JSON and a small script that draws them. Texts are inserted only as text nodes.
 """
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from clearhead.inspection.analyses.attribution import CAUTION
-from clearhead.inspection.analyses.head_statistics import head_statistics
+from clearhead.inspection.analyses.head_statistics import HeadStatistics, head_statistics
 from clearhead.inspection.render.heatmap import PALETTE, default_kind, heat_maps
-from clearhead.inspection.trace.head_ref import KINDS
+from clearhead.inspection.trace.head_ref import ATTENTION_KINDS, AttentionKind, HeadRef
 from clearhead.inspection.trace.trace_types import Trace
 
-HOLE = "/*DATA*/"
-DIGITS = 4  # behind the point: what a reader can tell apart
+DATA_PLACEHOLDER = "/*DATA*/"
+DECIMALS = 4
+NUM_CANDIDATES = 5
 
 
 def render_html(trace: Trace, name: str) -> str:
-    """The whole file."""
-    template = files("clearhead.inspection").joinpath("heads.html").read_text(encoding="utf-8")
-    before, after = template.split(HOLE)
+    """Return the HTML file of a trace; `name` is its title."""
+    template = files("clearhead.inspection.render").joinpath("heads.html").read_text(encoding="utf-8")
+    before, after = template.split(DATA_PLACEHOLDER)
     # In a script element only `<` could end the element or begin a comment: as \\u003c it is the same string.
-    return before + json.dumps(_data(trace, name), ensure_ascii=False).replace("<", "\\u003c") + after
+    return before + json.dumps(_page_data(trace, name), ensure_ascii=False).replace("<", "\\u003c") + after
 
 
-def _data(trace: Trace, name: str) -> dict[str, Any]:
-    numbers = {one.part: one for one in head_statistics(trace)}
-    kinds = []
-    for kind in (one for one in KINDS if one in trace.kinds):
-        maps = heat_maps(trace, kind)
-        heads = [
-            {
-                "part": str(one.part),
-                "layer": one.part.layer,
-                "head": one.part.head,
-                "weights": one.weights_TS.round(DIGITS).astype(float).round(DIGITS).tolist(),
-                "entropy": numbers[one.part].entropy,
-                "special": numbers[one.part].special,
-            }
-            for one in maps
-        ]
-        shown = {"rows": maps[0].row_labels, "columns": maps[0].column_labels, "allowed": maps[0].allowed_TS.tolist()}
-        kinds.append({"kind": kind, "heads": heads, **shown})
+def _page_data(trace: Trace, name: str) -> dict[str, Any]:
+    statistics = {head.head_ref: head for head in head_statistics(trace)}
     return {
         "name": name,
-        "source": trace.source_text,
-        "target": trace.target_text,
+        "source_text": trace.source_text,
+        "target_text": trace.target_text,
         "log_prob": trace.log_prob,
-        "steps": [
-            [{"text": option.text, "log_prob": option.log_prob} for option in options[:5]]
-            for options in trace.candidates
+        "candidates": [
+            [{"text": token_prob.text, "log_prob": token_prob.log_prob} for token_prob in token_probs[:NUM_CANDIDATES]]
+            for token_probs in trace.candidates
         ],
-        "outputs": [place.text for place in trace.outputs],
-        "kinds": kinds,
-        "first": default_kind(trace) if trace.kinds else None,
+        "outputs": [output.text for output in trace.outputs],
+        "kinds": [_kind_data(trace, kind, statistics) for kind in ATTENTION_KINDS if kind in trace.kinds],
+        "default_kind": default_kind(trace) if trace.kinds else None,
         "palette": PALETTE,
         "caution": CAUTION,
+    }
+
+
+def _kind_data(trace: Trace, kind: AttentionKind, statistics: Mapping[HeadRef, HeadStatistics]) -> dict[str, Any]:
+    maps = heat_maps(trace, kind)
+    return {
+        "kind": kind,
+        "heads": [
+            {
+                "head_ref": str(heat_map.head_ref),
+                "layer": heat_map.head_ref.layer,
+                "head": heat_map.head_ref.head,
+                "weights": heat_map.weights_TS.round(DECIMALS).astype(float).round(DECIMALS).tolist(),
+                "entropy": statistics[heat_map.head_ref].entropy,
+                "special_share": statistics[heat_map.head_ref].special_share,
+            }
+            for heat_map in maps
+        ],
+        "rows": maps[0].row_labels,
+        "columns": maps[0].column_labels,
+        "allowed": maps[0].allowed_TS.tolist(),
     }

@@ -1,12 +1,10 @@
-"""Where to look: the sub-layers of any network, found by what they are, whatever family they belong to.
+"""The sub-layers of a network, found by their module types, and hooks that transform their outputs.
+
+Ablating a head, collecting its mean output and gating it for importance are all output transforms.
 
 Layers and heads are counted from 0, in Python, in JSON and on the command line.
 
-A hand on one part of a network: what a head or a sub-layer gives goes through a function on its way.
-
-Switching a head off, taking its mean and asking how much depends on it are all this, with another function.
-
-B rows, T places, H heads, E head width of values, D model width
+B batch rows, T positions, E head width of values, D model width
 """
 
 from collections.abc import Callable
@@ -28,93 +26,110 @@ FEED_FORWARD = "feed_forward"
 
 @dataclass(frozen=True)
 class SubLayer:
-    """One attention or one feed-forward network. `name` is a kind of attention, or `encoder_feed_forward` and so on."""
+    """One attention or one feed-forward network; `name` is an attention kind or, for example, encoder_feed_forward."""
 
     name: str
     layer: int
     module: nn.Module
-    residual: Residual | None  # what adds its output to the stream; recurrent networks have none
+    residual: Residual | None  # adds the output to the residual stream; None in recurrent networks
 
     @property
     def num_heads(self) -> int:
-        """0 where there is no attention."""
+        """Number of attention heads; 0 for a feed-forward network."""
         if isinstance(self.module, MultiHeadAttention):
             return self.module.num_heads
         return 1 if isinstance(self.module, SourceAttention) else 0
 
 
-def stacks(network: nn.Module) -> list[Stack]:
-    """The Transformer stacks in the order in which they run: what reads before what writes."""
+def find_stacks(network: nn.Module) -> list[Stack]:
+    """Return the Transformer stacks in the order in which they run, the encoder first."""
     return [module for module in network.modules() if isinstance(module, Stack)]
 
 
-def sub_layers(network: nn.Module) -> list[SubLayer]:
-    """All sub-layers in the order in which they run."""
-    found = []
-    for stack in stacks(network):
+def find_sublayers(network: nn.Module) -> list[SubLayer]:
+    """Return all sub-layers in the order in which they run."""
+    sublayers = []
+    for stack in find_stacks(network):
         side = "decoder" if stack.is_causal else "encoder"
         for number, layer in enumerate(stack.layers):
-            parts = dict(layer.named_children())
-            for part, module in parts.items():
-                residual = parts.get(f"{part}_residual")
+            children = dict(layer.named_children())
+            for child_name, module in children.items():
+                residual = children.get(f"{child_name}_residual")
                 if isinstance(module, MultiHeadAttention):
-                    name = "cross" if part == "cross_attention" else side
+                    name = "cross" if child_name == "cross_attention" else side
                 elif isinstance(module, FeedForward):
                     name = f"{side}_{FEED_FORWARD}"
                 else:
                     continue
                 assert isinstance(residual, Residual)
-                found.append(SubLayer(name, number, module, residual))
-    looked_up = (module for module in network.modules() if isinstance(module, SourceAttention))
-    return found + [SubLayer("cross", number, module, None) for number, module in enumerate(looked_up)]
+                sublayers.append(SubLayer(name, number, module, residual))
+    recurrent = (module for module in network.modules() if isinstance(module, SourceAttention))
+    return sublayers + [SubLayer("cross", number, module, None) for number, module in enumerate(recurrent)]
 
 
-def heads(network: nn.Module) -> list[HeadRef]:
-    """Every head of every attention."""
-    return [HeadRef(one.name, one.layer, head) for one in sub_layers(network) for head in range(one.num_heads)]
+def find_heads(network: nn.Module) -> list[HeadRef]:
+    """Return every head of every attention."""
+    return [
+        HeadRef(sublayer.name, sublayer.layer, head)
+        for sublayer in find_sublayers(network)
+        for head in range(sublayer.num_heads)
+    ]
 
 
-def find(network: nn.Module, part: HeadRef) -> SubLayer:
-    """The sub-layer that a part belongs to; refuses what the network has not."""
-    all_found = sub_layers(network)
-    names = {one.name: 0 for one in all_found}
-    if part.name not in names:
-        there = ", ".join(names) or "no attention at all"
-        raise InspectionError(f"expected a part of this network, which has {there}; got {part.name!r}")
-    same = {one.layer: one for one in all_found if one.name == part.name}
-    if part.layer not in same:
-        raise InspectionError(f"{part.name} has {len(same)} layers, counted from 0; there is no layer {part.layer}")
-    found = same[part.layer]
-    if part.head is not None and not 0 <= part.head < found.num_heads:
-        held = f"{found.num_heads} heads, counted from 0" if found.num_heads else "no heads"
-        raise InspectionError(f"{part.name} layer {part.layer} has {held}; there is no head {part.head}")
-    return found
+def find_sublayer(network: nn.Module, head_ref: HeadRef) -> SubLayer:
+    """Return the sub-layer of a reference; raise InspectionError if the network does not have the layer or head."""
+    sublayers = find_sublayers(network)
+    names = dict.fromkeys(sublayer.name for sublayer in sublayers)
+    if head_ref.name not in names:
+        available = ", ".join(names) or "no attention at all"
+        raise InspectionError(
+            f"expected a head or sub-layer of this network, which has {available}; got {head_ref.name!r}"
+        )
+    by_layer = {sublayer.layer: sublayer for sublayer in sublayers if sublayer.name == head_ref.name}
+    if head_ref.layer not in by_layer:
+        raise InspectionError(
+            f"expected a layer of {head_ref.name} from 0 to {len(by_layer) - 1}, got {head_ref.layer}"
+        )
+    sublayer = by_layer[head_ref.layer]
+    if head_ref.head is not None and not 0 <= head_ref.head < sublayer.num_heads:
+        if not sublayer.num_heads:
+            raise InspectionError(f"{head_ref.name} has no heads, got head {head_ref.head}; leave the head out")
+        raise InspectionError(
+            f"expected a head of {head_ref.name} layer {head_ref.layer} from 0 to {sublayer.num_heads - 1}, "
+            f"got {head_ref.head}"
+        )
+    return sublayer
 
 
-Change = Callable[[Tensor], Tensor]
-"""What a part gave, and what goes on instead: mixed_BTE of a head, y_BTD of a sub-layer."""
+OutputTransform = Callable[[Tensor], Tensor]
+"""Maps the output of a head (BTE) or of a sub-layer (BTD) to the tensor that replaces it."""
 
 
-def tap(network: nn.Module, part: HeadRef, change: Change) -> None:
-    """Puts `change` behind a part of a network, for good: give it one that is nobody else's (`share`)."""
-    module = find(network, part).module
-    if isinstance(module, MultiHeadAttention) and part.head is not None:
-        _tap_head(module, part.head, change)
+def transform_output(network: nn.Module, head_ref: HeadRef, transform: OutputTransform) -> None:
+    """Register a hook that applies `transform` to the output of a head or sub-layer.
+
+    The hook stays: pass a network of `share_weights`, not the model's own.
+    """
+    module = find_sublayer(network, head_ref).module
+    if isinstance(module, MultiHeadAttention) and head_ref.head is not None:
+        _transform_head(module, head_ref.head, transform)
     elif isinstance(module, MultiHeadAttention):
-        module.register_forward_hook(lambda _, args, given: AttentionOutput(change(given.y_D), given.weights_BHTS))
-    elif isinstance(module, SourceAttention):  # its only head is all of it
-        module.register_forward_hook(lambda _, args, given: (change(given[0]), given[1]))
+        module.register_forward_hook(
+            lambda _, args, output: AttentionOutput(transform(output.y_D), output.weights_BHTS)
+        )
+    elif isinstance(module, SourceAttention):  # its only head is the whole sub-layer
+        module.register_forward_hook(lambda _, args, output: (transform(output[0]), output[1]))
     else:
-        module.register_forward_hook(lambda _, args, given: change(given))
+        module.register_forward_hook(lambda _, args, output: transform(output))
 
 
-def _tap_head(module: MultiHeadAttention, head: int, change: Change) -> None:
-    """Before the heads are projected together, each has columns of its own."""
+def _transform_head(module: MultiHeadAttention, head: int, transform: OutputTransform) -> None:
+    """Transform the columns of one head in the concatenated heads, before the output projection."""
     columns = slice(head * module.value_dim, (head + 1) * module.value_dim)
 
-    def replace(_: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
-        changed = args[0].clone()
-        changed[..., columns] = change(args[0][..., columns])
-        return (changed,)
+    def replace_columns(_: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
+        concatenated = args[0].clone()
+        concatenated[..., columns] = transform(args[0][..., columns])
+        return (concatenated,)
 
-    module.output.register_forward_pre_hook(replace)
+    module.output.register_forward_pre_hook(replace_columns)

@@ -1,8 +1,8 @@
-"""What was seen of one run: tokens, every attention, the residual stream, logits, candidates and the beam tree.
+"""The record of one run: tokens, attention, residual streams, logits, candidates and the beam tree.
 
 Layers and heads are counted from 0.
 
-H heads, T queries, S keys, K head width, E head width of values, D model width, V vocabulary or labels
+H heads, T query positions, S key positions, K head width, E head width of values, D model width, V vocabulary or labels
 """
 
 from collections.abc import Sequence
@@ -16,33 +16,33 @@ from numpy.typing import NDArray
 from clearhead.decoding.observer import ROOT, Candidate
 from clearhead.decoding.requests import Hypothesis
 from clearhead.errors import InspectionError
-from clearhead.inspection.trace.head_ref import Kind
+from clearhead.inspection.trace.head_ref import AttentionKind
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
-DIGITS = 7  # behind the point, in JSON: float32 has no more for numbers up to 1
+JSON_DECIMALS = 7  # float32 has no more significant digits for numbers up to 1
 NO_WORD = -1
 
 
 @dataclass(frozen=True)
 class TokenSpan:
-    """One token, one patch of a picture, or one answer."""
+    """One position: a token, an image patch, or a predicted label."""
 
     text: str
-    """The piece as people see it; `class` or `row,column` for patches; a label or a tag."""
+    """The token as displayed; `class` or `row,column` for patches; a label or a tag."""
     token: int | None = None
-    """Its id; none for patches."""
+    """The token id; None for patches."""
     start: int | None = None
-    """Where it stands in the text, in characters; none for what stands for no text."""
+    """First character in the text; None for special tokens and patches."""
     end: int | None = None
     is_special: bool = False
     word: int = NO_WORD
-    """Which word it belongs to, from 0."""
+    """Index of the word that the token belongs to."""
 
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """How the patches of a picture lie: row by row, behind a class token if there is one."""
+    """Layout of the patches of an image: row by row, after a class token if there is one."""
 
     rows: int
     columns: int
@@ -51,31 +51,31 @@ class PatchGrid:
 
 @dataclass(frozen=True, eq=False)
 class AttentionArithmetic:
-    """What the weights of an attention were made of: softmax(q k^T * scale + bias), and what they mix."""
+    """Inputs of one attention: the weights are softmax(q k^T * scale + bias), the output is weights times values."""
 
     q_HTK: Floats
     k_HSK: Floats
     v_HSE: Floats
     scale: float | None
-    """None where the similarity is no scaled product."""
+    """None if the similarity is not a scaled product."""
     bias_HTS: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
 class TracedAttention:
-    """One attention of one layer. Rows are queries: what looks; columns are keys: what is looked at."""
+    """The attention weights of one layer. Rows are queries, columns are keys."""
 
-    kind: Kind
+    kind: AttentionKind
     layer: int
     weights_HTS: Floats
     allowed_TS: Bools
-    """Where a weight may be more than 0: a masked place is not one that was looked at little."""
+    """True where a query may attend to a key; masked weights are exactly 0."""
     arithmetic: AttentionArithmetic | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualStream:
-    """The residual stream after a sub-layer; before the first one, `layer` is -1."""
+    """The residual stream after one sub-layer, or before the first one (`layer` is -1)."""
 
     name: str
     layer: int
@@ -84,7 +84,7 @@ class ResidualStream:
 
 @dataclass(frozen=True)
 class TokenProb:
-    """A token or label that could have come, and its log-probability."""
+    """A possible token or label and its log-probability."""
 
     token: int
     text: str
@@ -93,103 +93,102 @@ class TokenProb:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A node of the beam tree: a candidate that search looked at, and the piece that it would write."""
+    """A node of the beam tree: a candidate of the search and the text of its token."""
 
     candidate: Candidate
     text: str
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "text": self.text,
-            **{name: value for name, value in asdict(self.candidate).items() if name != "sentence"},
-        }
+        """Return the node as a JSON object."""
+        candidate = asdict(self.candidate)
+        del candidate["sentence"]  # always 0: one trace is one sentence
+        return {"text": self.text, **candidate}
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run of a model over one input, with everything that was computed on the way."""
+    """One run of a model on one input, with every intermediate result."""
 
     source_text: str
-    """The text that was given, or the path of the picture."""
+    """The input text, or the path of the input image."""
     target_text: str
-    """What was written, or the label; of a model that writes on from a prompt, the prompt and what follows."""
+    """The output text or label; of a language model, the prompt and its continuation."""
     source: tuple[TokenSpan, ...]
-    """What was read: keys of `encoder` and `cross`. Empty where the text is a prompt."""
+    """Positions of the encoder: keys of `encoder` and `cross`. Empty for language models."""
     inputs: tuple[TokenSpan, ...]
-    """What the decoder was given, from the start token on: keys of `decoder`, rows of `decoder` and `cross`."""
+    """Inputs of the decoder, beginning with the start token: keys of `decoder`, queries of `decoder` and `cross`."""
     outputs: tuple[TokenSpan, ...]
-    """What followed each of the inputs; of a model that does not write, its answers."""
-    num_given: int
-    """How many of the outputs belong to the prompt."""
+    """The token that follows each decoder input; for models without a decoder, the predicted labels."""
+    prompt_length: int
+    """Number of outputs that belong to the prompt."""
     grid: PatchGrid | None
     attention: tuple[TracedAttention, ...]
-    streams: tuple[ResidualStream, ...]
+    residual_streams: tuple[ResidualStream, ...]
     logits_TV: Floats
-    """Before the softmax, one row for each of the outputs."""
+    """Scores before the softmax, one row per output."""
     candidates: tuple[tuple[TokenProb, ...], ...]
-    """The best for each of the outputs, best first."""
+    """The most probable tokens for each output, best first."""
     token_log_probs: tuple[float, ...]
-    """Of each of the outputs."""
+    """Log-probability of each output."""
     hypotheses: tuple[Hypothesis, ...] = ()
-    """What search found, best first; empty where the target was given."""
+    """Results of the search, best first; empty if the output was forced."""
     tree: tuple[TreeNode, ...] = ()
-    """Everything that search looked at."""
-    chosen: int | None = None
-    """Which of the hypotheses this is."""
+    """Every candidate of the search."""
+    hypothesis_index: int | None = None
+    """Index of the traced hypothesis; None if the output was forced."""
 
     @property
     def log_prob(self) -> float:
-        """Of everything that was not given."""
-        return sum(self.token_log_probs[self.num_given :])
+        """Log-probability of the output without the prompt."""
+        return sum(self.token_log_probs[self.prompt_length :])
 
     @property
     def output_ids(self) -> tuple[int, ...]:
-        """The ids of what was not given: this run again is `tokens=trace.output_ids`."""
-        return tuple(place.token for place in self.outputs[self.num_given :] if place.token is not None)
+        """Ids of the output without the prompt; `model.trace(text, tokens=trace.output_ids)` repeats this run."""
+        return tuple(span.token for span in self.outputs[self.prompt_length :] if span.token is not None)
 
     @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of attention that there are."""
-        return tuple(dict.fromkeys(one.kind for one in self.attention))
+    def kinds(self) -> tuple[AttentionKind, ...]:
+        """The kinds of attention that the model has."""
+        return tuple(dict.fromkeys(attention.kind for attention in self.attention))
 
-    def layers(self, kind: Kind) -> list[TracedAttention]:
-        """The attention of all layers of a kind, from the lowest up."""
-        return [one for one in self.attention if one.kind == kind]
+    def layers(self, kind: AttentionKind) -> list[TracedAttention]:
+        """Return the attention of all layers of one kind, lowest layer first."""
+        return [attention for attention in self.attention if attention.kind == kind]
 
-    def weights(self, kind: Kind, layer: int, head: int) -> Floats:
-        """weights_TS of one head."""
+    def weights(self, kind: AttentionKind, layer: int, head: int) -> Floats:
+        """Return weights_TS of one head; raise InspectionError if there is no such head."""
         if kind not in self.kinds:
-            there = ", ".join(self.kinds) or "no attention"
-            raise InspectionError(f"expected a kind of attention that this model has ({there}), got {kind!r}")
+            available = ", ".join(self.kinds) or "no attention"
+            raise InspectionError(f"expected a kind of attention that this model has ({available}), got {kind!r}")
         layers = self.layers(kind)
         if not 0 <= layer < len(layers):
-            raise InspectionError(f"{kind} has {len(layers)} layers, counted from 0; there is no layer {layer}")
+            raise InspectionError(f"expected a layer of {kind} from 0 to {len(layers) - 1}, got {layer}")
         num_heads = len(layers[layer].weights_HTS)
         if not 0 <= head < num_heads:
-            raise InspectionError(
-                f"{kind} layer {layer} has {num_heads} heads, counted from 0; there is no head {head}"
-            )
+            raise InspectionError(f"expected a head of {kind} layer {layer} from 0 to {num_heads - 1}, got {head}")
         weights_TS: Floats = layers[layer].weights_HTS[head]
         return weights_TS
 
-    def rows(self, kind: Kind) -> tuple[TokenSpan, ...]:
-        """What looks."""
+    def query_positions(self, kind: AttentionKind) -> tuple[TokenSpan, ...]:
+        """Return the positions of the rows of attention weights."""
         return self.source if kind == "encoder" else self.inputs
 
-    def columns(self, kind: Kind) -> tuple[TokenSpan, ...]:
-        """What is looked at."""
+    def key_positions(self, kind: AttentionKind) -> tuple[TokenSpan, ...]:
+        """Return the positions of the columns of attention weights."""
         return self.inputs if kind == "decoder" else self.source
 
     def path(self, node: int) -> tuple[int, ...]:
-        """The tokens from the root of the beam tree to a node: that hypothesis is `tokens=trace.path(node)`."""
-        by_number = {one.candidate.node: one.candidate for one in self.tree}
+        """Return the tokens from the root of the beam tree to a node, to be traced with `tokens=trace.path(node)`."""
+        candidates = {tree_node.candidate.node: tree_node.candidate for tree_node in self.tree}
         tokens: list[int] = []
         while node != ROOT:
-            if node not in by_number:
-                raise InspectionError(f"expected a node of the beam tree, got {node}; there are {len(by_number)} nodes")
-            tokens.append(by_number[node].token)
-            node = by_number[node].parent
+            if node not in candidates:
+                raise InspectionError(
+                    f"expected a node of the beam tree, got {node}; the tree has {len(candidates)} nodes"
+                )
+            tokens.append(candidates[node].token)
+            node = candidates[node].parent
         return tuple(reversed(tokens))
 
     def to_json(
@@ -198,77 +197,79 @@ class Trace:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         *,
-        streams: bool = False,
+        residual_streams: bool = False,
         logits: bool = False,
     ) -> dict[str, Any]:
-        """For programs; the attention of these kinds, layers and heads, or of all."""
-        self._check_choice(kinds, layers, heads)
-        chosen = [
-            _attention_json(one, heads)
-            for one in self.attention
-            if (kinds is None or one.kind in kinds) and (layers is None or one.layer in layers)
-        ]
+        """Return the trace as a JSON object, with the attention of the given kinds, layers and heads (default: all)."""
+        self._check_selection(kinds, layers, heads)
         record: dict[str, Any] = {
             "source_text": self.source_text,
             "target_text": self.target_text,
-            **{name: [asdict(place) for place in getattr(self, name)] for name in ("source", "inputs", "outputs")},
-            "num_given": self.num_given,
+            **{name: [asdict(span) for span in getattr(self, name)] for name in ("source", "inputs", "outputs")},
+            "prompt_length": self.prompt_length,
             "grid": None if self.grid is None else asdict(self.grid),
             "log_prob": self.log_prob,
             "token_log_probs": list(self.token_log_probs),
-            "candidates": [[asdict(option) for option in options] for options in self.candidates],
-            "hypotheses": [asdict(one) for one in self.hypotheses],
-            "chosen": self.chosen,
+            "candidates": [[asdict(token_prob) for token_prob in token_probs] for token_probs in self.candidates],
+            "hypotheses": [asdict(hypothesis) for hypothesis in self.hypotheses],
+            "hypothesis_index": self.hypothesis_index,
             "tree": [node.to_json() for node in self.tree],
-            "attention": chosen,
+            "attention": [
+                _attention_json(attention, heads)
+                for attention in self.attention
+                if (kinds is None or attention.kind in kinds) and (layers is None or attention.layer in layers)
+            ],
         }
-        if streams:
-            record["streams"] = [
-                {"name": one.name, "layer": one.layer, "states": one.states_TD.tolist()} for one in self.streams
+        if residual_streams:
+            record["residual_streams"] = [
+                {"name": stream.name, "layer": stream.layer, "states": stream.states_TD.tolist()}
+                for stream in self.residual_streams
             ]
         if logits:
             record["logits"] = self.logits_TV.tolist()
         return record
 
-    def _check_choice(
+    def _check_selection(
         self, kinds: Sequence[str] | None, layers: Sequence[int] | None, heads: Sequence[int] | None
     ) -> None:
-        """Refuses what no attention has: a choice is never ignored."""
-        held: list[tuple[str, set[Any], Sequence[Any]]] = [
+        """Raise InspectionError for a kind, layer or head that no attention of this trace has."""
+        selections: list[tuple[str, set[Any], Sequence[Any]]] = [
             ("kind", set(self.kinds), kinds or ()),
-            ("layer", {one.layer for one in self.attention}, layers or ()),
-            ("head", {head for one in self.attention for head in range(len(one.weights_HTS))}, heads or ()),
+            ("layer", {attention.layer for attention in self.attention}, layers or ()),
+            ("head", {head for attention in self.attention for head in range(len(attention.weights_HTS))}, heads or ()),
         ]
-        for what, there, wanted in held:
-            for each in wanted:
-                if each not in there:
-                    listed = ", ".join(map(str, sorted(there))) or "none"
-                    raise InspectionError(f"there is no {what} {each} of attention in this model; there are {listed}")
+        for name, available, selected in selections:
+            for value in selected:
+                if value not in available:
+                    values = ", ".join(map(str, sorted(available))) or "none"
+                    raise InspectionError(
+                        f"expected a {name} that the attention of this model has ({values}), got {value}"
+                    )
 
 
-def _attention_json(one: TracedAttention, heads: Sequence[int] | None) -> dict[str, Any]:
-    picked = [head for head in range(len(one.weights_HTS)) if heads is None or head in heads]
+def _attention_json(attention: TracedAttention, heads: Sequence[int] | None) -> dict[str, Any]:
+    selected = [head for head in range(len(attention.weights_HTS)) if heads is None or head in heads]
     record: dict[str, Any] = {
-        "kind": one.kind,
-        "layer": one.layer,
-        "heads": picked,
-        "weights": _rounded(one.weights_HTS[picked]),
-        "allowed": one.allowed_TS.tolist(),
+        "kind": attention.kind,
+        "layer": attention.layer,
+        "heads": selected,
+        "weights": _rounded(attention.weights_HTS[selected]),
+        "allowed": attention.allowed_TS.tolist(),
     }
-    if one.arithmetic is not None:
-        made = one.arithmetic
-        bias = None if made.bias_HTS is None else made.bias_HTS[picked]
+    arithmetic = attention.arithmetic
+    if arithmetic is not None:
+        bias = None if arithmetic.bias_HTS is None else arithmetic.bias_HTS[selected]
         record |= {
-            "queries": made.q_HTK[picked].tolist(),
-            "keys": made.k_HSK[picked].tolist(),
-            "values": made.v_HSE[picked].tolist(),
-            "scale": made.scale,
-            # minus infinity is no JSON: what is not allowed has no bias
-            "bias": None if bias is None else np.where(one.allowed_TS, bias, 0.0).tolist(),
+            "queries": arithmetic.q_HTK[selected].tolist(),
+            "keys": arithmetic.k_HSK[selected].tolist(),
+            "values": arithmetic.v_HSE[selected].tolist(),
+            "scale": arithmetic.scale,
+            # JSON has no minus infinity: the bias of masked cells is written as 0
+            "bias": None if bias is None else np.where(attention.allowed_TS, bias, 0.0).tolist(),
         }
     return record
 
 
 def _rounded(weights_HTS: Floats) -> list[Any]:
-    rounded: list[Any] = np.round(weights_HTS.astype(np.float64), DIGITS).tolist()
+    rounded: list[Any] = np.round(weights_HTS.astype(np.float64), JSON_DECIMALS).tolist()
     return rounded

@@ -17,6 +17,17 @@ from clearhead.interop.weight_mapping import TensorLink, WeightMapping, linear_l
 
 HEADS = {"embed": "embedding", "mlm": "masked_lm", "classify": "classification", "tag": "token_classification"}
 _POSITIONS_KEY = ConfigKey("max_position_embeddings", 512)
+_CONSTANTS = {
+    "family": "encoder",
+    "norm": "layer",
+    "norm_placement": "post",
+    "embedding_norm": True,
+    "positions": "learned",
+    "scale_embeddings": False,
+    "scale_attention": True,
+    "gated": False,
+    "bias": True,
+}
 
 
 @dataclass(frozen=True)
@@ -117,15 +128,7 @@ def _encoder_settings(options: SettingsReader, task: str) -> Settings:
     """Return the settings that both families have."""
     return {
         "data": {"max_tokens": _POSITIONS_KEY.read(options)},
-        "model": {
-            "family": "encoder",
-            "head": HEADS[task],
-            "norm_placement": "post",
-            "positions": "learned",
-            "scale_embeddings": False,
-            "embedding_norm": True,
-            "pooling": "first",
-        },
+        "model": {"head": HEADS[task], "pooling": "first"},
     }
 
 
@@ -147,23 +150,14 @@ def _read_distilbert(options: SettingsReader, tensors: CheckpointTensors, task: 
     settings = _encoder_settings(options, task)
     is_classifier = task == "classify"
     activation = "relu" if is_classifier else "tanh"
-    settings["model"] |= {"norm_epsilon": 1e-12, "pooler": is_classifier, "pooler_activation": activation}
+    settings["model"] |= {"pooler": is_classifier, "pooler_activation": activation}
     return settings
 
 
 def _supported_by_both(config: Config) -> Settings:
     return {
-        "family": "encoder",
         "head": tuple(HEADS.values()),
-        "norm": "layer",
-        "norm_placement": "post",
         "final_norm": (None, False),
-        "embedding_norm": True,
-        "positions": "learned",
-        "scale_embeddings": False,
-        "scale_attention": True,
-        "gated": False,
-        "bias": True,
         **equal_head_widths(config.model),
         **({"activation": "gelu"} if config.task == "mlm" else {}),
         **({"pooling": "first", "pooler": True} if config.task == "classify" else {}),
@@ -179,8 +173,6 @@ def _supported_by_distilbert(config: Config) -> Settings:
     return {
         "activation": ("relu", "gelu"),
         **_supported_by_both(config),
-        "num_segments": 0,
-        "norm_epsilon": 1e-12,
         **({"pooler_activation": "relu"} if is_classifier else {}),
     }
 
@@ -203,6 +195,7 @@ BERT = ModelFormat(
         "BertForSequenceClassification": "classify",
         "BertForTokenClassification": "tag",
     },
+    constants=_CONSTANTS,
     keys={
         "num_encoder_layers": ConfigKey("num_hidden_layers"),
         "model_dim": ConfigKey("hidden_size"),
@@ -232,6 +225,7 @@ DISTILBERT = ModelFormat(
         "DistilBertForSequenceClassification": "classify",
         "DistilBertForTokenClassification": "tag",
     },
+    constants=_CONSTANTS | {"num_segments": 0, "norm_epsilon": 1e-12},
     keys={
         "num_encoder_layers": ConfigKey("n_layers", 6),
         "model_dim": ConfigKey("dim", 768),

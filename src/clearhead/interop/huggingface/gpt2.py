@@ -17,11 +17,7 @@ def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: st
     return {
         "data": {"max_tokens": options.positive_int("n_positions", 1024), "document_unit": "paragraph"},
         "model": {
-            "family": "decoder",
             "feed_forward_dim": options.positive_int("n_inner", 4 * options.positive_int("n_embd", 768)),
-            "norm_placement": "pre",
-            "positions": "learned",
-            "scale_embeddings": False,
             "tied_embeddings": "all" if options.get("tie_word_embeddings", True) else "none",
             "pad_id": options.positive_int("vocab_size", 50257),
         },
@@ -69,17 +65,8 @@ def _decoder_links(prefix: str, num_layers: int) -> Iterator[TensorLink]:
 
 def _supported_settings(config: Config) -> Settings:
     return {
-        "family": "decoder",
-        "norm": "layer",
-        "norm_placement": "pre",
         "final_norm": (None, True),
-        "embedding_norm": False,
-        "positions": "learned",
-        "scale_embeddings": False,
-        "scale_attention": True,
         "tied_embeddings": ("all", "target", "none"),
-        "gated": False,
-        "bias": True,
         **equal_head_widths(config.model),
     }
 
@@ -88,6 +75,17 @@ GPT2 = ModelFormat(
     "gpt2",
     "GPT-2",
     architectures={"GPT2LMHeadModel": "lm"},
+    constants={
+        "family": "decoder",
+        "norm": "layer",
+        "norm_placement": "pre",
+        "embedding_norm": False,
+        "positions": "learned",
+        "scale_embeddings": False,
+        "scale_attention": True,
+        "gated": False,
+        "bias": True,
+    },
     keys={
         "num_decoder_layers": ConfigKey("n_layer", 12),
         "model_dim": ConfigKey("n_embd", 768),

@@ -19,7 +19,6 @@ from clearhead.model.positions import sinusoids
 
 Placement = Literal["pre", "post"]
 STACKS = (("encoder", "source_embedding"), ("decoder", "target_embedding"))
-NORM_EPSILON = 1e-5  # constant in `transformers`
 _WIDTH_KEY = ConfigKey("d_model", 1024)
 _POSITIONS_KEY = ConfigKey("max_position_embeddings", 1024)
 
@@ -40,7 +39,6 @@ def _reader(placement: Placement) -> Callable[[SettingsReader, CheckpointTensors
                 "split": "sentences" if placement == "post" else "none",
             },
             "model": {
-                "norm_placement": placement,
                 **_read_positions(options, tensors),
                 "tied_embeddings": "all" if is_shared else "target",
                 "scale_embeddings": bool(options.get("scale_embedding", False)),
@@ -79,7 +77,7 @@ def _write_settings(config: Config) -> Settings:
         "decoder_attention_heads": model.num_heads,
         "decoder_ffn_dim": model.feed_forward_dim,
         "scale_embedding": model.scale_embeddings,
-        "vocab_size": model.read_vocab_size,
+        "vocab_size": model.input_vocab_size,
         "forced_eos_token_id": model.eos_id,
         "decoder_start_token_id": model.decoder_start_id,
         "is_encoder_decoder": True,
@@ -149,23 +147,24 @@ def _derived_tensors(config: Config) -> dict[str, Tensor]:
 
 def _supported_settings(config: Config, placement: Placement, tied_embeddings: tuple[str, ...]) -> Settings:
     return {
-        "family": "transformer",
-        "input": "tokens",
-        "norm": "layer",
-        "norm_placement": placement,
-        "norm_epsilon": NORM_EPSILON,
         "final_norm": (None, placement == "pre"),
-        "embedding_norm": False,
         "positions": ("sinusoidal", "learned"),
-        "scale_attention": True,
-        "scale_output": False,
         "tied_embeddings": tied_embeddings,
-        "gated": False,
-        "bias": True,
         **equal_head_widths(config.model),
     }
 
 
+_CONSTANTS = {
+    "family": "transformer",
+    "input": "tokens",
+    "norm": "layer",
+    "norm_epsilon": 1e-5,
+    "embedding_norm": False,
+    "scale_attention": True,
+    "scale_output": False,
+    "gated": False,
+    "bias": True,
+}
 _KEYS = {
     "num_encoder_layers": ConfigKey("encoder_layers", 12),
     "num_decoder_layers": ConfigKey("decoder_layers", 12),
@@ -178,27 +177,26 @@ _KEYS = {
     "pad_id": ConfigKey("pad_token_id", 0, "token_id"),
     "eos_id": ConfigKey("eos_token_id", 0, "token_id"),
 }
-MARIAN = ModelFormat(
-    "marian",
-    "Marian",
-    architectures={"MarianMTModel": "translate"},
-    keys=_KEYS,
-    read_settings=_reader("post"),
-    write_settings=_write_marian_settings,
-    supported_settings=lambda config: _supported_settings(config, "post", ("all", "target")),
-    weight_mapping=_weight_mapping,
-    derived_tensors=_derived_tensors,
-    attention_dropout_key="attention_dropout",
-)
-PEGASUS = ModelFormat(
-    "pegasus",
-    "Pegasus",
-    architectures={"PegasusForConditionalGeneration": "translate"},
-    keys=_KEYS,
-    read_settings=_reader("pre"),
-    write_settings=_write_settings,
-    supported_settings=lambda config: _supported_settings(config, "pre", ("all",)),
-    weight_mapping=_weight_mapping,
-    derived_tensors=_derived_tensors,
-    attention_dropout_key="attention_dropout",
-)
+
+
+def _family(
+    name: str, title: str, architecture: str, placement: Placement, tied_embeddings: tuple[str, ...],
+    write_settings: Callable[[Config], Settings],
+) -> ModelFormat:  # fmt: skip
+    return ModelFormat(
+        name,
+        title,
+        architectures={architecture: "translate"},
+        constants=_CONSTANTS | {"norm_placement": placement},
+        keys=_KEYS,
+        read_settings=_reader(placement),
+        write_settings=write_settings,
+        supported_settings=lambda config: _supported_settings(config, placement, tied_embeddings),
+        weight_mapping=_weight_mapping,
+        derived_tensors=_derived_tensors,
+        attention_dropout_key="attention_dropout",
+    )
+
+
+MARIAN = _family("marian", "Marian", "MarianMTModel", "post", ("all", "target"), _write_marian_settings)
+PEGASUS = _family("pegasus", "Pegasus", "PegasusForConditionalGeneration", "pre", ("all",), _write_settings)

@@ -1,7 +1,8 @@
 """Description of one Hugging Face model family: its settings in config.json, and the names of its tensors.
 
-A family is described by data as far as possible: `ModelFormat.keys` maps settings one to one in both directions, and
-`EncoderLayerNames` names the tensors of BERT-like layers. Functions add the rest.
+A family is described by data as far as possible: `ModelFormat.constants` are settings that all its models have, `keys`
+maps settings one to one in both directions, and `EncoderLayerNames` names the tensors of BERT-like layers. The rest are
+functions.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -49,6 +50,8 @@ class ModelFormat:
     """Name of the family in messages."""
     architectures: Mapping[str, str]
     """Classes of `transformers`, each with clearhead's task; of several for a task, the first is exported."""
+    constants: Mapping[str, Any]
+    """Settings of the model section that all models of the family have."""
     keys: Mapping[str, ConfigKey]
     """Settings of the model section that config.json contains unchanged."""
     read_settings: Callable[[SettingsReader, CheckpointTensors, str], Settings]
@@ -56,7 +59,7 @@ class ModelFormat:
     write_settings: Callable[[Config], Settings]
     """Return the other settings of config.json."""
     supported_settings: Callable[[Config], Settings]
-    """Return the settings of the model section that the family supports; a tuple lists several values."""
+    """Return the supported values of settings that are not constant; a tuple lists several values."""
     weight_mapping: Callable[[Config, Collection[str]], WeightMapping]
     """Return the mapping, given the tensor names of a checkpoint, which show its prefix; empty: for export."""
     derived_tensors: Callable[[Config], Mapping[str, Tensor]] = lambda config: {}
@@ -72,7 +75,7 @@ class ModelFormat:
             labels = _read_labels(options)
             settings = settings | {"labels": labels}
             mapped["num_labels"] = len(labels)
-        return {"task": task, **settings, "model": mapped | settings["model"]}
+        return {"task": task, **settings, "model": {**self.constants, **mapped, **settings["model"]}}
 
     def write(self, config: Config) -> Settings:
         """Return config.json for a config whose settings are all supported."""
@@ -92,7 +95,9 @@ class ModelFormat:
 
     def unsupported(self, config: Config) -> list[str]:
         """Return the settings that the family does not support; every family has residual connections."""
-        return unsupported_settings(config.model, {"residual": True, **self.supported_settings(config)})
+        return unsupported_settings(
+            config.model, {"residual": True, **self.constants, **self.supported_settings(config)}
+        )
 
 
 def _task_of(options: SettingsReader, architectures: Mapping[str, str]) -> str:

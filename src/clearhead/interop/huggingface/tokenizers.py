@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Pipeline
 
 from clearhead.config import Config
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, Spelling
+from clearhead.data.tokenizer.imported import ImportedTokenizer, ImportedVocabulary, WordBoundary
 from clearhead.errors import InteropError
 from clearhead.interop.settings import SettingsReader
 from clearhead.interop.subword_tokenizers import self_contained_sentencepiece_tokenizer, sentencepiece_tokenizer
@@ -68,8 +68,8 @@ def pipeline_with_special_tokens(tokenizer: Tokenizer, config: Config) -> str:
     if not isinstance(tokenizer, ImportedTokenizer):
         # The normalizer puts a space before a text. A normalized mask token is matched with that space, so that the
         # text after it is not normalized a second time: "A <mask>." keeps "." where it would become " .".
-        specials = [tokenizer.piece(index) for index in tokenizer.special_ids]
-        mask = None if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
+        specials = [tokenizer.token(index) for index in tokenizer.special_ids]
+        mask = None if tokenizer.mask_id is None else tokenizer.token(tokenizer.mask_id)
         pipeline.add_special_tokens([AddedToken(name, special=True, normalized=name == mask) for name in specials])
     if pipeline.post_processor is None:
         pipeline.post_processor = _post_processor(tokenizer, config)
@@ -94,12 +94,12 @@ def _special_token_settings(tokenizer: Tokenizer, config: Config) -> dict[str, s
         ids["bos_token"] = tokenizer.bos_id
     if tokenizer.mask_id is not None:
         ids["mask_token"] = tokenizer.mask_id
-    return {key: tokenizer.piece(index) for key, index in ids.items() if 0 <= index < tokenizer.vocab_size}
+    return {key: tokenizer.token(index) for key, index in ids.items() if 0 <= index < tokenizer.vocab_size}
 
 
 def _post_processor(tokenizer: Tokenizer, config: Config) -> Any:
     """Return the post-processor that adds the special tokens around a text, or None if there are none."""
-    begin, end = ((tokenizer.piece(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
+    begin, end = ((tokenizer.token(index), index) for index in (tokenizer.bos_id, tokenizer.eos_id))
     if config.model.head != "generation":
         return processors.TemplateProcessing(single=f"{begin[0]} $A {end[0]}", special_tokens=[begin, end])
     if config.model.family == "transformer":
@@ -269,7 +269,7 @@ def _byte_level(folder: Path) -> Pipeline:
     return pipeline
 
 
-def _spelling(pipeline: Pipeline, folder: Path) -> Spelling:
+def _spelling(pipeline: Pipeline, folder: Path) -> WordBoundary:
     """Return how tokens represent text, from the steps of the pipeline."""
     state = json.loads(pipeline.to_str())
     steps = [step for name in ("pre_tokenizer", "decoder") if state[name] for step in _flatten_steps(state[name])]

@@ -20,16 +20,7 @@ def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: st
     channels = options.positive_int("num_channels", 3)
     if channels not in (1, 3):
         raise InteropError(f"{options.name}: num_channels {channels} is not supported; expected 1 or 3")
-    return {
-        "model": {
-            "family": "vit",
-            "head": "classification",
-            "norm_placement": "pre",
-            "positions": "learned",
-            "scale_embeddings": False,
-            "pooling": "first",
-        },
-    }
+    return {"model": {"scale_embeddings": False}}
 
 
 def _weight_mapping(config: Config, tensor_names: Collection[str] = ()) -> WeightMapping:
@@ -52,27 +43,22 @@ def _embedding_links(model: ModelConfig) -> Iterator[TensorLink]:
     yield TensorLink(f"{local}.projection.bias", f"{projection}.bias")
 
 
-def _supported_settings(config: Config) -> Settings:
-    return {
+VIT = ModelFormat(
+    "vit",
+    "ViT",
+    architectures={"ViTForImageClassification": "image"},
+    constants={
         "family": "vit",
         "head": "classification",
         "norm": "layer",
         "norm_placement": "pre",
-        "final_norm": (None, True),
         "embedding_norm": False,
         "positions": "learned",
         "scale_attention": True,
         "pooling": "first",
         "gated": False,
         "bias": True,
-        **equal_head_widths(config.model),
-    }
-
-
-VIT = ModelFormat(
-    "vit",
-    "ViT",
-    architectures={"ViTForImageClassification": "image"},
+    },
     keys={
         "num_encoder_layers": ConfigKey("num_hidden_layers", 12),
         "model_dim": ConfigKey("hidden_size", 768),
@@ -87,7 +73,7 @@ VIT = ModelFormat(
     },
     read_settings=_read_settings,
     write_settings=lambda config: {},
-    supported_settings=_supported_settings,
+    supported_settings=lambda config: {"final_norm": (None, True), **equal_head_widths(config.model)},
     weight_mapping=_weight_mapping,
     attention_dropout_key="attention_probs_dropout_prob",
 )

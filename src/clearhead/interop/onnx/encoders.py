@@ -166,7 +166,7 @@ def write_encoder(config: Config, network: Any, tokenizer: Tokenizer | None, fol
     mask_token = ""
     if tokenizer is not None:
         write_new(folder / "tokenizer.json", (pipeline_with_special_tokens(tokenizer, config) + "\n").encode())
-        mask_token = "" if tokenizer.mask_id is None else tokenizer.piece(tokenizer.mask_id)
+        mask_token = "" if tokenizer.mask_id is None else tokenizer.token(tokenizer.mask_id)
     write_new(folder / "README.md", readme(config, mask_token).encode())
 
 

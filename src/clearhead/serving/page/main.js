@@ -1,7 +1,7 @@
-// Puts the page together: loads models, runs what the bar asks for, and keeps one panel drawn.
+// The page: loads the models, traces the requested input, and keeps one panel drawn.
 import * as api from "./api.js";
-import { button, el, fixed, partId, probability, shown } from "./draw.js";
-import { fillBar } from "./panels/bar.js";
+import { button, displayText, el, fixed, headRef, probability } from "./draw.js";
+import { fillInputBar } from "./panels/bar.js";
 import { attention } from "./panels/attention.js";
 import { steps } from "./panels/steps.js";
 import { tree } from "./panels/tree.js";
@@ -10,130 +10,131 @@ import { architecture } from "./panels/architecture.js";
 import { positions } from "./panels/positions.js";
 import { lens } from "./panels/lens.js";
 import { compare } from "./panels/compare.js";
-import { answer, filled } from "./panels/answer.js";
+import { answer, filledText } from "./panels/answer.js";
 import { openTour } from "./panels/tour.js";
 import * as save from "./save.js";
-import { columnPlaces, rowPlaces } from "./view.js";
-import { REQUEST, listen, names, numbers, set, state } from "./store.js";
+import { keyPositions, queryPositions } from "./view.js";
+import { REQUEST, listen, parseNames, parseNumbers, set, state } from "./store.js";
 
+// A panel has id, title, tour (its text in the tour), applies(app), draw(root, app) and optionally update(root, app, changed).
 const PANELS = [answer, attention, steps, tree, whatIf, architecture, positions, lens, compare];
 const find = (id) => document.getElementById(id);
-export const app = { cards: [], card: null, trace: null, picture: null, run, fail, request, usePicture };
-window.clearhead = app; // for tests: what is on the screen can be compared with what was answered
+export const app = { models: [], model: null, trace: null, image: null, run, showError, request, useImage };
+window.clearhead = app; // tests compare the page with the responses of the server
 
 export function request(changes = {}) {
-  const wanted = { ...state, ...changes };
-  const body = { model: app.cards.some((card) => card.name === wanted.model) ? wanted.model : app.card.name, text: wanted.text };
-  if (app.picture) Object.assign(body, { text: "", picture: app.picture });
-  if (wanted.target) body.target = wanted.target;
-  if (wanted.tokens) body.tokens = numbers(wanted.tokens);
-  if (wanted.prefix) body.prefix = numbers(wanted.prefix);
-  for (const key of ["beam_size", "length_penalty"]) if (wanted[key]) body[key] = Number.isNaN(Number(wanted[key])) ? wanted[key] : Number(wanted[key]); // what is no number is refused by the server, with a reason
-  if (Number(wanted.hypothesis)) body.hypothesis = Number(wanted.hypothesis);
-  if (wanted.off) body.off = names(wanted.off);
-  if (wanted.positions === "off") body.positions = false;
+  const values = { ...state, ...changes };
+  const body = { model: app.models.some((model) => model.name === values.model) ? values.model : app.model.name, text: values.text };
+  if (app.image) Object.assign(body, { text: "", image: app.image });
+  if (values.target) body.target = values.target;
+  if (values.tokens) body.tokens = parseNumbers(values.tokens);
+  if (values.prefix) body.prefix = parseNumbers(values.prefix);
+  for (const key of ["beam_size", "length_penalty"]) if (values[key]) body[key] = Number.isNaN(Number(values[key])) ? values[key] : Number(values[key]); // the server rejects what is not a number, with a reason
+  if (Number(values.hypothesis)) body.hypothesis = Number(values.hypothesis);
+  if (values.ablated) body.ablated = parseNames(values.ablated);
+  if (values.positions === "none") body.positions = false;
   return body;
 }
 
-function fail(problem) {
-  if (problem && !(problem instanceof api.Problem)) console.error(problem);
+function showError(error) {
+  if (error && !(error instanceof api.ApiError)) console.error(error);
   const box = find("problem");
-  box.replaceChildren(...(problem ? [problem.message, app.trace ? "" : el("a", { href: "./", class: "again" }, "Start over")] : []));
-  box.hidden = !problem;
+  box.replaceChildren(...(error ? [error.message, app.trace ? "" : el("a", { href: "./", class: "again" }, "Start over")] : []));
+  box.hidden = !error;
 }
 
-let running = 0;
-
-// What the address asked for and is not there.
-function tell(sentences) {
+function showNotice(sentences) {
   const box = find("notice");
   box.textContent = sentences.join(" ");
   box.hidden = !sentences.length;
 }
 
+let latestRun = 0;
+
 async function run(isRestored = false) {
-  const own = (running += 1);
+  const thisRun = (latestRun += 1);
   document.body.classList.add("busy");
   document.body.setAttribute("aria-busy", "true");
   try {
     const trace = await api.trace(request());
-    if (own !== running) return;
-    fail(null);
-    const isAnother = app.trace !== null && !isRestored;
+    if (thisRun !== latestRun) return;
+    showError(null);
+    const isReplaced = app.trace !== null && !isRestored;
     app.trace = trace;
-    tell(isAnother ? [] : missing());
-    keepSelection(isAnother);
+    showNotice(isReplaced ? [] : missingSelections());
+    keepSelection(isReplaced);
     showResult();
     showTabs();
     await draw(new Set(["trace"]));
-  } catch (problem) { if (own === running) fail(problem); } finally {
-    if (own === running) { document.body.classList.remove("busy"); document.body.removeAttribute("aria-busy"); }
+  } catch (error) { if (thisRun === latestRun) showError(error); } finally {
+    if (thisRun === latestRun) { document.body.classList.remove("busy"); document.body.removeAttribute("aria-busy"); }
   }
 }
 
-// A selection that the new trace has not would show nothing: the first head that there is takes its place.
-function keepSelection(isAnother) {
+// Selects another head if the new trace does not have the selected one, and resets what belongs to the old trace.
+function keepSelection(isReplaced) {
   const { heads } = app.trace;
-  const same = heads.some((one) => one.kind === state.kind && String(one.layer) === state.layer && String(one.head) === state.head);
-  const first = same ? null : best(heads);
-  const changes = first ? { kind: first.kind, layer: first.layer, head: first.head } : {};
-  if (first || isAnother || !isThere()) Object.assign(changes, { row: "", column: "" });
-  if (isAnother) Object.assign(changes, { node: "", all: "", edit: "" });
+  const hasHead = heads.some((head) => head.kind === state.kind && String(head.layer) === state.layer && String(head.head) === state.head);
+  const other = hasHead ? null : mostDiagonalHead(heads);
+  const changes = other ? { kind: other.kind, layer: other.layer, head: other.head } : {};
+  if (other || isReplaced || !hasSelectedCell()) Object.assign(changes, { row: "", column: "" });
+  if (isReplaced) Object.assign(changes, { node: "", all_heads: "", edited_text: "" });
   if (Number(state.step) >= app.trace.outputs.length) changes.step = "";
   set({ ...changes, output: Math.min(Number(state.output), Math.max(0, app.trace.outputs.length - 1)) }, { quiet: true });
 }
 
-// Sentences about what the address names and this model or trace has not; something else is shown then.
-function missing() {
+// Sentences about selections in the address that this model or trace does not have; something else is shown instead.
+function missingSelections() {
   const { heads, outputs } = app.trace;
-  const said = [];
-  if (state.model && app.card.name !== state.model) said.push(`There is no model ${state.model} here; this is ${app.card.name}.`);
-  if (!there().some((panel) => panel.id === state.tab)) said.push(`There is no panel ${state.tab} for this model.`);
-  const isHead = !state.kind || heads.some((one) => partId(one) === partId(state));
-  if (!isHead) said.push(`There is no head ${partId(state)} in this model: it has ${counts(heads)}, counted from 0.`);
-  else if (state.kind && !isThere()) said.push(`There is no cell ${state.row || 0}, ${state.column || 0} in ${partId(state)}: it has ${rowPlaces(app.trace, state.kind).length} rows and ${columnPlaces(app.trace, state.kind).length} columns, counted from 0.`);
-  for (const key of ["step", "output"]) if (outputs.length && !(Number(state[key]) < outputs.length)) said.push(`There is no ${key} ${state[key]}: there are ${outputs.length}, counted from 0 in the address.`);
-  if (state.node && app.trace.tree?.length && !app.trace.tree.some((one) => String(one.node) === state.node)) said.push(`There is no node ${state.node} in this tree.`);
-  return said;
+  const sentences = [];
+  if (state.model && app.model.name !== state.model) sentences.push(`This server has no model ${state.model}; this is ${app.model.name}.`);
+  if (!availablePanels().some((panel) => panel.id === state.tab)) sentences.push(`This model has no panel ${state.tab}.`);
+  const hasHead = !state.kind || heads.some((head) => headRef(head) === headRef(state));
+  if (!hasHead) sentences.push(`This model has no head ${headRef(state)}: it has ${headCounts(heads)}, counted from 0.`);
+  else if (state.kind && !hasSelectedCell()) sentences.push(`${headRef(state)} has no cell ${state.row || 0}, ${state.column || 0}: it has ${queryPositions(app.trace, state.kind).length} rows and ${keyPositions(app.trace, state.kind).length} columns, counted from 0.`);
+  for (const key of ["step", "output"]) if (outputs.length && !(Number(state[key]) < outputs.length)) sentences.push(`This trace has no ${key} ${state[key]}: it has ${outputs.length}, counted from 0 in the address.`);
+  if (state.node && app.trace.tree?.length && !app.trace.tree.some((node) => String(node.node) === state.node)) sentences.push(`This tree has no node ${state.node}.`);
+  return sentences;
 }
 
-function counts(heads) {
-  const kinds = [...new Set(heads.map((one) => one.kind))];
-  const most = (kind, key) => Math.max(...heads.filter((one) => one.kind === kind).map((one) => one[key])) + 1;
-  return kinds.map((kind) => `${most(kind, "layer")} layers of ${most(kind, "head")} heads in ${kind}`).join(", ") || "no attention";
+function headCounts(heads) {
+  const kinds = [...new Set(heads.map((head) => head.kind))];
+  const count = (kind, key) => Math.max(...heads.filter((head) => head.kind === kind).map((head) => head[key])) + 1;
+  return kinds.map((kind) => `${count(kind, "layer")} layers of ${count(kind, "head")} heads in ${kind}`).join(", ") || "no attention";
 }
 
-const isThere = () => Number(state.row) < rowPlaces(app.trace, state.kind).length && Number(state.column) < columnPlaces(app.trace, state.kind).length;
+const hasSelectedCell = () => Number(state.row) < queryPositions(app.trace, state.kind).length && Number(state.column) < keyPositions(app.trace, state.kind).length;
 
-// What shows most at first sight: the head between source and target that follows the diagonal most.
-function best(heads) {
-  const between = heads.filter((one) => one.kind === "cross");
-  const among = between.length ? between : heads;
-  return [...among].sort((one, other) => (other.diagonality ?? 0) - (one.diagonality ?? 0) || one.entropy - other.entropy)[0];
+// The head that is shown first: the most diagonal one between source and target, or of all heads.
+function mostDiagonalHead(heads) {
+  const cross = heads.filter((head) => head.kind === "cross");
+  return [...(cross.length ? cross : heads)].sort((a, b) => (b.diagonality ?? 0) - (a.diagonality ?? 0) || a.entropy - b.entropy)[0];
 }
 
 function showResult() {
-  const { trace } = app;
-  const told = [];
-  if (state.prefix) told.push(["a candidate was forced", { prefix: "" }]);
-  if (state.tokens) told.push(["a path of the beam tree", { tokens: "" }]);
-  if (Number(state.hypothesis)) told.push([`hypothesis ${state.hypothesis}`, { hypothesis: "0" }]);
-  if (state.positions === "off") told.push(["without positions", { positions: "" }]);
-  for (const part of names(state.off)) told.push([`${part} is off`, { off: names(state.off).filter((one) => one !== part).join(",") }]);
-  const chips = told.map(([text, changes]) => el("span", { class: "chip" }, text,
+  const { trace, model } = app;
+  const conditions = [];
+  if (state.prefix) conditions.push(["forced candidate", { prefix: "" }]);
+  if (state.tokens) conditions.push(["path of the beam tree", { tokens: "" }]);
+  if (Number(state.hypothesis)) conditions.push([`hypothesis ${state.hypothesis}`, { hypothesis: "0" }]);
+  if (state.positions === "none") conditions.push(["without positions", { positions: "" }]);
+  for (const ref of parseNames(state.ablated)) conditions.push([`${ref} ablated`, { ablated: parseNames(state.ablated).filter((other) => other !== ref).join(",") }]);
+  const chips = conditions.map(([text, changes]) => el("span", { class: "chip" }, text,
     button("×", () => set(changes, { remember: true }), { "aria-label": `Undo: ${text}` })));
-  const count = trace.outputs.length - trace.num_given;
-  const figures = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${count} ${app.card.writes ? "piece" : "answer"}${count === 1 ? "" : "s"}` : "";
+  const count = trace.outputs.length - trace.prompt_length;
+  const noun = `${model.generates_text ? "token" : "prediction"}${count === 1 ? "" : "s"}`;
+  const summary = trace.outputs.length ? `log-probability ${fixed(trace.log_prob)} (${probability(trace.log_prob)}), ${count} ${noun}` : "";
+  const output = model.config.head === "masked_lm" ? filledText(trace) : trace.target_text;
   find("result").replaceChildren(
-    el("div", { class: "text", id: "output", dir: "auto" }, (app.card.config.head === "masked_lm" ? filled(trace) : trace.target_text) || (app.card.verb === "embed" ? "(a vector, no text)" : "(nothing)")),
-    el("div", { class: "row quiet small" }, figures, chips));
-  document.title = `${shown(trace.target_text).slice(0, 40)} · clearhead`;
+    el("div", { class: "text", id: "output", dir: "auto" }, output || (model.command === "embed" ? "(a vector, no text)" : "(empty output)")),
+    el("div", { class: "row quiet small" }, summary, chips));
+  document.title = `${displayText(trace.target_text).slice(0, 40)} · clearhead`;
 }
 
-const there = () => PANELS.filter((panel) => panel.applies(app));
+const availablePanels = () => PANELS.filter((panel) => panel.applies(app));
 
 function showTabs() {
-  const panels = there();
+  const panels = availablePanels();
   if (!panels.some((panel) => panel.id === state.tab)) { state.tab = panels[0].id; }
   find("tabs").replaceChildren(...panels.map((panel) => button(panel.title, () => set({ tab: panel.id }), {
     role: "tab", id: `tab-${panel.id}`, "data-panel": panel.id, "aria-controls": "panel", "aria-selected": String(panel.id === state.tab), tabindex: panel.id === state.tab ? "0" : "-1",
@@ -143,62 +144,61 @@ function showTabs() {
 find("tabs").addEventListener("keydown", (event) => {
   const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!move) return;
-  const panels = there();
+  const panels = availablePanels();
   const next = panels[(panels.findIndex((panel) => panel.id === state.tab) + move + panels.length) % panels.length];
   set({ tab: next.id });
   find(`tab-${next.id}`).focus();
 });
 
-let drawn = null;
-let drawing = 0;
+let drawnPanel = null;
+let latestDrawing = 0;
 
 async function draw(changed) {
-  const own = (drawing += 1);
-  const panel = there().find((one) => one.id === state.tab);
+  const thisDrawing = (latestDrawing += 1);
+  const panel = availablePanels().find((available) => available.id === state.tab);
   const root = find("panel");
-  const isNew = drawn !== panel.id || changed.has("trace") || changed.has("theme");
+  const isNew = drawnPanel !== panel.id || changed.has("trace") || changed.has("theme");
   root.setAttribute("aria-labelledby", `tab-${panel.id}`);
   try {
     if (isNew) {
-      const fresh = el("div", { class: "stack", "data-panel": panel.id });
-      await panel.draw(fresh, app);
-      if (own !== drawing) return;
-      drawn = panel.id;
+      const content = el("div", { class: "stack", "data-panel": panel.id });
+      await panel.draw(content, app);
+      if (thisDrawing !== latestDrawing) return;
+      drawnPanel = panel.id;
       const focused = root.contains(document.activeElement) ? document.activeElement.id : "";
-      root.replaceChildren(fresh);
+      root.replaceChildren(content);
       if (focused) document.getElementById(focused)?.focus();
     } else await panel.update?.(root.firstElementChild, app, changed);
-  } catch (problem) { if (own === drawing) { root.replaceChildren(el("p", { class: "note" }, problem.message)); drawn = null; fail(problem instanceof api.Problem ? null : problem); } }
+  } catch (error) { if (thisDrawing === latestDrawing) { root.replaceChildren(el("p", { class: "note" }, error.message)); drawnPanel = null; showError(error instanceof api.ApiError ? null : error); } }
   root.dataset.drawn = `${panel.id}:${(Number((root.dataset.drawn ?? ":0").split(":")[1]) || 0) + 1}`;
 }
 
 function showModel() {
-  app.card = app.cards.find((card) => card.name === state.model) ?? app.cards[0];
-  find("card").textContent = `${app.card.task}: ${app.card.description}, ${app.card.parameters.toLocaleString("en")} parameters`;
-  find("model").value = app.card.name;
-  fillBar(find("bar"), app);
+  app.model = app.models.find((model) => model.name === state.model) ?? app.models[0];
+  find("model-info").textContent = `${app.model.task}: ${app.model.description}, ${app.model.num_parameters.toLocaleString("en")} parameters`;
+  find("model").value = app.model.name;
+  fillInputBar(find("bar"), app);
 }
 
-function useTheme() {
-  const wants = state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  document.documentElement.dataset.theme = wants;
+function applyTheme() {
+  document.documentElement.dataset.theme = state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-// A small picture stands in the address as well; of a large one the page says that a link will not show it.
-const MOST_IN_ADDRESS = 6000;
-function usePicture(encoded) {
-  const wanted = encoded.length <= MOST_IN_ADDRESS ? encoded : "";
-  app.picture = encoded;
-  set({ picture: wanted }, { quiet: true });
-  fillBar(find("bar"), app);
-  run().then(() => { if (!wanted) tell(["This picture is too large for the address: a link to this page shows another one."]); });
+// Small images are part of the address; for a larger one a notice says that a link does not include it.
+const MAX_IMAGE_IN_ADDRESS = 6000;
+function useImage(encoded) {
+  const isInAddress = encoded.length <= MAX_IMAGE_IN_ADDRESS;
+  app.image = encoded;
+  set({ image: isInAddress ? encoded : "" }, { quiet: true });
+  fillInputBar(find("bar"), app);
+  run().then(() => { if (!isInAddress) showNotice(["This image is too large for the address: a link to this page does not include it."]); });
 }
 
 listen((changed, isRestored = false) => {
-  if (changed.has("theme")) useTheme();
-  if (changed.has("picture")) app.picture = state.picture || null;
-  if (changed.has("model")) { if (!isRestored) app.picture = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillBar(find("bar"), app);
-  if (app.card?.reads_images && !app.picture) return; // it runs as soon as there is one
+  if (changed.has("theme")) applyTheme();
+  if (changed.has("image")) app.image = state.image || null;
+  if (changed.has("model")) { if (!isRestored) app.image = null; showModel(); } else if (REQUEST.some((key) => changed.has(key))) fillInputBar(find("bar"), app);
+  if (app.model?.reads_images && !app.image) return; // `useImage` runs the trace
   if (REQUEST.some((key) => changed.has(key))) { run(isRestored); return; }
   if (!app.trace) return;
   if (changed.has("tab")) showTabs();
@@ -206,23 +206,23 @@ listen((changed, isRestored = false) => {
 });
 
 async function start() {
-  useTheme();
-  try { app.cards = await api.models(); } catch (problem) { fail(problem); return; }
-  find("model").replaceChildren(...app.cards.map((card) => el("option", { value: card.name }, card.name)));
+  applyTheme();
+  try { app.models = await api.models(); } catch (error) { showError(error); return; }
+  find("model").replaceChildren(...app.models.map((model) => el("option", { value: model.name }, model.name)));
   find("model").addEventListener("change", (event) => {
-    const card = app.cards.find((one) => one.name === event.target.value);
-    set({ model: card.name, text: card.example, target: "", tokens: "", prefix: "", off: "", positions: "", picture: "", hypothesis: "0" }, { remember: true });
+    const model = app.models.find((other) => other.name === event.target.value);
+    set({ model: model.name, text: model.example, target: "", tokens: "", prefix: "", ablated: "", positions: "", image: "", hypothesis: "0" }, { remember: true });
   });
   find("theme").addEventListener("click", () => set({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }));
-  find("tour").addEventListener("click", () => openTour(find("tour-box"), there(), set));
+  find("tour").addEventListener("click", () => openTour(find("tour-box"), availablePanels(), set));
   find("save").addEventListener("click", async () => {
-    try { save.json("trace", await (await fetch(`/v1/trace/${app.trace.id}`)).json()); } catch (problem) { fail(problem); }
+    try { save.json("trace", await (await fetch(`/v1/trace/${app.trace.id}`)).json()); } catch (error) { showError(error); }
   });
-  const card = app.cards.find((one) => one.name === state.model) ?? app.cards[0];
-  if (card.reads_images && state.picture) app.picture = state.picture;
-  if (!state.text && !card.reads_images) state.text = card.example;
+  const model = app.models.find((candidate) => candidate.name === state.model) ?? app.models[0];
+  if (model.reads_images && state.image) app.image = state.image;
+  if (!state.text && !model.reads_images) state.text = model.example;
   showModel();
-  if (!card.reads_images || app.picture) await run();
+  if (!model.reads_images || app.image) await run();
 }
 
 start();

@@ -1,4 +1,4 @@
-// Colours for weights: lightness grows in equal steps (OKLCH), so that equal differences look equal, on light and dark.
+// Colors of weights: lightness increases in equal steps (OKLCH), so that equal differences look equal, in light and dark.
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
 function fromOklch(lightness, chroma, hue) {
@@ -34,17 +34,17 @@ const theme = () => (isDark() ? "dark" : "light");
 const index = (x) => Math.min(255, Math.max(0, Math.round(255 * x)));
 export const sequential = (x) => SEQUENTIAL[theme()][index(x)];
 export const diverging = (x) => DIVERGING[theme()][index((x + 1) / 2)]; // from -1 to 1
-// The same as pixels of a canvas, which are whole words: a store a cell, and no list of four numbers.
-const pixels = (colours) => Uint32Array.from(colours, ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
+// The same colors as 32-bit pixels of a canvas: one write per cell.
+const pixels = (colors) => Uint32Array.from(colors, ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
 const PIXELS = new Map([[sequential, { light: pixels(SEQUENTIAL.light), dark: pixels(SEQUENTIAL.dark) }], [diverging, { light: pixels(DIVERGING.light), dark: pixels(DIVERGING.dark) }]]);
-export function painter(colour = sequential) {
-  const table = PIXELS.get(colour)[theme()];
-  return colour === diverging ? (x) => table[index((x + 1) / 2)] : (x) => table[index(x)];
+export function painter(color = sequential) {
+  const table = PIXELS.get(color)[theme()];
+  return color === diverging ? (x) => table[index((x + 1) / 2)] : (x) => table[index(x)];
 }
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 export const hex = (rgb) => `#${rgb.map((c) => c.toString(16).padStart(2, "0")).join("")}`;
-const inks = {}; // asked for once a theme: the browser works styles out anew for every question
+const inks = {}; // cached per theme: getComputedStyle is slow
 export const ink = (name) => (inks[`${theme()} ${name}`] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
-// Text that stays readable on a coloured cell.
+// Black or white text, for readability on a colored cell.
 const linear = (c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
-export const over = ([r, g, b]) => (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.179 ? "#000000" : "#ffffff"); // the higher contrast
+export const textColorOn = ([r, g, b]) => (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.179 ? "#000000" : "#ffffff"); // the higher contrast

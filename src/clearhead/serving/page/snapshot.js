@@ -1,55 +1,55 @@
-// A card of the page as one drawing: boxes, words, canvases and drawings where they stand, what is scrolled away too.
+// A card of the page as one SVG: boxes, texts, canvases and drawings at their positions, also those scrolled out of view.
 import { svg } from "./draw.js";
 
-const LEFT_OUT = ".saves, select, input, textarea, dialog"; // what is there to be used, not to be looked at
+const EXCLUDED = ".saves, select, input, textarea, dialog"; // controls
 
-function box(element, style, at) {
+function drawBox(element, style, toDrawing) {
   const fill = style.backgroundColor;
   const width = parseFloat(style.borderTopWidth);
   const isFilled = fill !== "rgba(0, 0, 0, 0)";
   if (!isFilled && !width) return null;
-  return svg("rect", { ...at(element.getBoundingClientRect()), rx: Math.min(8, parseFloat(style.borderTopLeftRadius) || 0), fill: isFilled ? fill : "none", stroke: width ? style.borderTopColor : null, opacity: style.opacity });
+  return svg("rect", { ...toDrawing(element.getBoundingClientRect()), rx: Math.min(8, parseFloat(style.borderTopLeftRadius) || 0), fill: isFilled ? fill : "none", stroke: width ? style.borderTopColor : null, opacity: style.opacity });
 }
 
-// The words of a text node, one element a line that they stand in.
-function lines(node, style, at) {
-  const found = [];
+// The words of a text node, one element per line of text.
+function drawText(node, style, toDrawing) {
+  const lines = [];
   const range = document.createRange();
   for (const { 0: word, index } of node.data.matchAll(/\S+/g)) {
     range.setStart(node, index);
     range.setEnd(node, index + word.length);
-    const place = at(range.getBoundingClientRect());
-    if (!place.width) continue;
-    const last = found.at(-1);
-    if (last && Math.abs(last.y - place.y) < 2) last.text += ` ${word}`;
-    else found.push({ ...place, text: word });
+    const box = toDrawing(range.getBoundingClientRect());
+    if (!box.width) continue;
+    const last = lines.at(-1);
+    if (last && Math.abs(last.y - box.y) < 2) last.text += ` ${word}`;
+    else lines.push({ ...box, text: word });
   }
-  return found.map(({ x, y, height, text }) => svg("text", { x, y: y + height / 2, "dominant-baseline": "central", "font-size": style.fontSize, "font-weight": style.fontWeight, "font-family": style.fontFamily, fill: style.color, opacity: style.opacity }, text));
+  return lines.map(({ x, y, height, text }) => svg("text", { x, y: y + height / 2, "dominant-baseline": "central", "font-size": style.fontSize, "font-weight": style.fontWeight, "font-family": style.fontFamily, fill: style.color, opacity: style.opacity }, text));
 }
 
-function copied(drawing, at) {
+function copyDrawing(drawing, toDrawing) {
   const copy = drawing.cloneNode(true);
-  for (const [key, value] of Object.entries(at(drawing.getBoundingClientRect()))) copy.setAttribute(key, value);
+  for (const [key, value] of Object.entries(toDrawing(drawing.getBoundingClientRect()))) copy.setAttribute(key, value);
   return copy;
 }
 
-function parts(parent, at) {
+function drawChildren(parent, toDrawing) {
   return [...parent.childNodes].flatMap((node) => {
-    if (node.nodeType === Node.TEXT_NODE) return lines(node, getComputedStyle(parent), at);
-    if (!(node instanceof Element) || node.matches(LEFT_OUT) || !node.getClientRects().length) return [];
-    if (node instanceof SVGSVGElement) return [copied(node, at)];
-    if (node instanceof HTMLCanvasElement) return [svg("image", { ...at(node.getBoundingClientRect()), preserveAspectRatio: "none", "image-rendering": "pixelated", href: node.toDataURL() })];
-    return [box(node, getComputedStyle(node), at), ...parts(node, at)].filter(Boolean);
+    if (node.nodeType === Node.TEXT_NODE) return drawText(node, getComputedStyle(parent), toDrawing);
+    if (!(node instanceof Element) || node.matches(EXCLUDED) || !node.getClientRects().length) return [];
+    if (node instanceof SVGSVGElement) return [copyDrawing(node, toDrawing)];
+    if (node instanceof HTMLCanvasElement) return [svg("image", { ...toDrawing(node.getBoundingClientRect()), preserveAspectRatio: "none", "image-rendering": "pixelated", href: node.toDataURL() })];
+    return [drawBox(node, getComputedStyle(node), toDrawing), ...drawChildren(node, toDrawing)].filter(Boolean);
   });
 }
 
 export function snapshot(element) {
-  element.classList.add("whole"); // nothing scrolls while it is measured; it is not painted so
+  element.classList.add("whole"); // nothing scrolls while the element is measured; this state is never painted
   try {
     const frame = element.getBoundingClientRect();
-    const at = (place) => ({ x: place.left - frame.left + 8, y: place.top - frame.top + 8, width: place.width, height: place.height });
-    const found = parts(element, at);
+    const toDrawing = (box) => ({ x: box.left - frame.left + 8, y: box.top - frame.top + 8, width: box.width, height: box.height });
+    const children = drawChildren(element, toDrawing);
     const [width, height] = ["scrollWidth", "scrollHeight"].map((side) => Math.ceil(element[side]) + 16);
-    return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, found);
+    return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, children);
   } finally { element.classList.remove("whole"); }
 }

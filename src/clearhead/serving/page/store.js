@@ -1,22 +1,24 @@
-// The state of the page. What is here stands in the address too: a link shows the same.
+// The state of the page, which is also in the address: a link shows the same page.
 const DEFAULTS = {
-  model: "", text: "", target: "", beam_size: "", length_penalty: "", tokens: "", prefix: "", hypothesis: "0", off: "", positions: "", picture: "",
-  tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", keys: "", view: "both", hide: "", sort: "place",
-  step: "", node: "", part: "", try: "", all: "", edit: "", second: "", other: "", frequency: "0", output: "0", theme: "",
+  model: "", text: "", target: "", beam_size: "", length_penalty: "", tokens: "", prefix: "", hypothesis: "0", ablated: "", positions: "", image: "",
+  tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", keys: "", view: "both", hide: "", sort: "layer",
+  step: "", node: "", block: "", whatif: "", all_heads: "", edited_text: "", second_model: "", second_text: "", dimension: "0", output: "0", theme: "",
 };
-export const REQUEST = ["model", "text", "target", "beam_size", "length_penalty", "tokens", "prefix", "hypothesis", "off", "positions", "picture"];
+// The keys of which a change requires a new trace.
+export const REQUEST = ["model", "text", "target", "beam_size", "length_penalty", "tokens", "prefix", "hypothesis", "ablated", "positions", "image"];
 
-function read() {
-  const found = { ...DEFAULTS };
-  for (const [key, value] of new URLSearchParams(location.search)) if (key in DEFAULTS) found[key] = value;
-  return found;
+function readAddress() {
+  const values = { ...DEFAULTS };
+  for (const [key, value] of new URLSearchParams(location.search)) if (key in DEFAULTS) values[key] = value;
+  return values;
 }
 
-export const state = read();
+export const state = readAddress();
 const listeners = [];
 
 export function listen(listener) { listeners.push(listener); }
 
+// remember: add an entry to the browser's history; quiet: do not call the listeners.
 export function set(changes, { remember = false, quiet = false } = {}) {
   const changed = new Set();
   for (const [key, value] of Object.entries(changes)) {
@@ -33,10 +35,10 @@ export function set(changes, { remember = false, quiet = false } = {}) {
 
 window.addEventListener("popstate", () => {
   const before = { ...state };
-  Object.assign(state, read());
+  Object.assign(state, readAddress());
   const changed = new Set(Object.keys(state).filter((key) => state[key] !== before[key]));
   for (const listener of listeners) listener(changed, true);
 });
 
-export const numbers = (text) => (text ? text.split(",").map(Number) : []);
-export const names = (text) => (text ? text.split(",") : []);
+export const parseNumbers = (text) => (text ? text.split(",").map(Number) : []);
+export const parseNames = (text) => (text ? text.split(",") : []);

@@ -1,4 +1,4 @@
-"""C12: early layers catch raw properties, later ones more complicated ones. Linear probes on each encoder layer.
+"""C12: early layers represent simple properties, later layers more complex ones. Linear probes on each encoder layer.
 
 N examples of a property, D model width, C classes
 """
@@ -15,194 +15,206 @@ from clearhead.api import Model
 from clearhead.grammar import Example, split_words
 from clearhead.grammar.lexicon import NOUNS
 from clearhead.inspection.trace.trace_types import Trace
-from clearhead.study.claims.parallelism import at
-from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo
-from clearhead.study.harness.training import TOKENIZER, sentences, train, write_examples
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.charts import Chart
+from clearhead.study.harness.models_and_data import (
+    TOKENIZER,
+    examples_with_pronouns,
+    grammar_examples,
+    train_model,
+    transformer_shape,
+    write_examples,
+)
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    first_and_last,
+    sweep,
+)
 
-TRAINED, FRESH = "trained", "untrained"
+TRAINED, UNTRAINED = "trained", "untrained"
 WORD, POSITION, NUMBER, ANTECEDENT, CONTROL = "word", "position", "number", "antecedent", "control"
 PROPERTIES = {
-    WORD: "which word it is",
-    POSITION: "its place",
+    WORD: "word identity",
+    POSITION: "position",
     NUMBER: "number of a noun",
-    ANTECEDENT: 'gender behind "it"',
-    CONTROL: 'made-up gender behind "it"',
+    ANTECEDENT: 'gender of the noun of "it"',
+    CONTROL: 'random gender for "it"',
 }
 GENDERS = {noun.english: noun.gender for noun in NOUNS}
 NUMBERS = {noun.english: "one" for noun in NOUNS} | {noun.plural: "many" for noun in NOUNS if not noun.mass}
-MOST_WORDS, MOST_PLACES = 40, 12
-RIDGE = 1e-2  # of the mean variance of the states: keeps the fit of few examples in many dimensions tame
+MAX_WORDS, MAX_POSITIONS = 40, 12  # classes of the probes for words and positions
+RIDGE = 1e-2  # relative to the mean variance of the states; regularizes fits of few examples in many dimensions
 
 
-def _gain(seen: Seen, name: str) -> float:
-    """What the best layer above the embedding has more than the embedding."""
-    row = at(seen[TRAINED], name)
-    return max(value for layer, value in row.items() if layer > 0) - row[0]
+def _gain(runs: SeedNumbers, name: str) -> float:
+    """Return the accuracy of the best layer above the embedding minus the accuracy of the embedding."""
+    by_layer = sweep(runs[TRAINED], name)
+    return max(value for layer, value in by_layer.items() if layer > 0) - by_layer[0]
 
 
-def _loss(seen: Seen, name: str) -> float:
-    """What the last layer has less than the embedding."""
-    row = at(seen[TRAINED], name)
-    return row[0] - row[max(row)]
+def _last_layer_gain(runs: SeedNumbers, name: str) -> float:
+    """Return the accuracy of the last layer minus the accuracy of the embedding."""
+    embedding, last = first_and_last(runs[TRAINED], name)
+    return last - embedding
 
 
-# Row 0 is the embedding: it knows the word and nothing of the sentence, so that the gender behind "it" can only be
-# guessed there. With 150 test sentences a standard error is 0.04, with 500 it is 0.02: 0.15 is a gain, 0.04 is none. A
-# raw property "is caught early" where the embedding has it and the last layer does not have it better.
+def _best(runs: SeedNumbers, name: str) -> float:
+    return max(sweep(runs[TRAINED], name).values())
+
+
+# Layer 0 is the embedding, which encodes the word but not the sentence: the gender of the noun of "it" can only be
+# guessed there. With 150 test sentences the standard error is 0.04, with 500 it is 0.02, so 0.15 is a gain and 0.04 is
+# none. A simple property is "represented early" if the embedding has it and the last layer does not improve on it.
 RULE = DecisionRule(
     (
-        Requirement('later layers know the gender of the noun behind "it", the embedding does not (accuracy gained)',
-                    lambda seen: _gain(seen, ANTECEDENT), 0.15, 0.04, "four standard errors, and one"),
-        Requirement("more than a made-up gender, which a probe could only learn by heart (accuracy above it)",
-                    lambda seen: max(at(seen[TRAINED], ANTECEDENT).values()) - max(at(seen[TRAINED], CONTROL).values()),
-                    0.15, 0.04, "four standard errors, and one"),
-        Requirement("the word itself is known best at the bottom (accuracy that the last layer has more)",
-                    lambda seen: -_loss(seen, WORD), 0.0, 0.04, "no more at the top than at the bottom"),
+        Requirement('later layers represent the gender of the noun of "it", the embedding does not (accuracy gained)',
+                    lambda runs: _gain(runs, ANTECEDENT), 0.15, 0.04, "four standard errors, and one"),
+        Requirement("more than a random gender, which a probe could only memorize (difference in accuracy)",
+                    lambda runs: _best(runs, ANTECEDENT) - _best(runs, CONTROL), 0.15, 0.04,
+                    "four standard errors, and one"),
+        Requirement("word identity is represented best by the embedding (accuracy gained by the last layer)",
+                    lambda runs: _last_layer_gain(runs, WORD), 0.0, 0.04, "no gain from the embedding to the top"),
     )
 )  # fmt: skip
-ABOUT = StudyInfo(
+INFO = StudyInfo(
     "layers",
     "C12",
-    "Stacking: early layers catch raw properties, later ones more complicated ones",
+    "Stacking: early layers represent simple properties, later ones more complex ones",
     RULE,
-    "A linear probe shows what can be read off a layer, not what the layers above make of it.",
-    light=(FRESH,),
+    "A linear probe shows which properties can be decoded from a layer, not which of them later layers use.",
+    light_conditions=(UNTRAINED,),
 )
 
 
 @dataclass(frozen=True)
-class Layers:
-    """Probes on every layer of a translator's encoder."""
+class LayerProbingStudy:
+    """Linear probes on every layer of a translation encoder."""
 
-    about: StudyInfo = ABOUT
+    info: StudyInfo = INFO
     minutes: float = 15.0
     seeds: int = 2
-    pairs: int = 20_000
-    probed: int = 1500  # sentences, two thirds to fit and one to test
+    train_size: int = 20_000
+    probe_size: int = 1500  # sentences, two thirds to fit the probes and one third to test them
     distance: tuple[int, int] = (2, 15)
     width: int = 128
     layers: int = 4
-    decoder_layers: int = 1  # it asks before it has seen the source: what "it" stands for is left to the encoder
+    decoder_layers: int = 1  # computes its query before it attends to the source, so the encoder has to resolve "it"
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """A trained encoder, and one that was never trained."""
-        return (TRAINED, FRESH)
+        """A trained and an untrained encoder."""
+        return (TRAINED, UNTRAINED)
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The bottom and the top."""
+        """Accuracy of each property at the embedding and at the last layer."""
         ends = {0: "embedding", self.layers: "last layer"}
         return {f"{name}@{layer}": f"{text}, {end}" for name, text in PROPERTIES.items() for layer, end in ends.items()}
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """One training on sentences of which half have a pronoun, then probes."""
-        known = [*sentences(self.pairs // 2, seed), *sentences(self.pairs // 2, seed, "train", self.distance)]
-        random.Random(seed).shuffle(known)
-        depth = {"num_encoder_layers": self.layers, "num_decoder_layers": self.decoder_layers}
-        shape = {
-            "model_dim": self.width,
-            "feed_forward_dim": 2 * self.width,
-            "num_heads": 4,
-            "positions": "rotary",
-            **depth,
-        }
-        model = train(
-            bench, write_examples(bench.folder / "train.tsv", known), seed, shape,
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Train on sentences of which half contain a pronoun, then fit the probes."""
+        examples = examples_with_pronouns(self.train_size, seed, self.distance)
+        shape = transformer_shape(self.width, self.layers, self.decoder_layers, positions="rotary")
+        model = train_model(
+            context, write_examples(context.folder / "train.tsv", examples), seed, shape,
             tokenizer=TOKENIZER, steps=None if condition == TRAINED else 1,
             training={} if condition == TRAINED else {"learning_rate": 1e-12},
         )  # fmt: skip
-        examples = sentences(self.probed, seed, "test_pronoun", self.distance)
-        return probe_all(model, examples, seed)
+        return probe_all(model, grammar_examples(self.probe_size, seed, "test_pronoun", self.distance), seed)
 
-    def charts(self, found: Findings) -> list[Chart]:
-        """Accuracy by layer."""
-        series = [Series(text, [(layer, found.values(TRAINED, f"{name}@{layer}")) for layer in range(self.layers + 1)])
-                  for name, text in PROPERTIES.items()]  # fmt: skip
-        return [Chart("layers", "What a linear probe reads off each layer of a trained encoder",
-                      "layer (0: the embedding)", "accuracy", series)]  # fmt: skip
+    def charts(self, findings: Findings) -> list[Chart]:
+        """Return accuracy by layer."""
+        layers = range(self.layers + 1)
+        series = [findings.sweep_series(TRAINED, name, layers, text) for name, text in PROPERTIES.items()]
+        return [Chart("layers", "Linear probes on each layer of a trained encoder", "layer (0: the embedding)",
+                      "accuracy", series)]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ProbedToken:
-    """One place of one sentence, and what it is called by a property."""
+    """Position of a token in a sentence, and its label for one property."""
 
     sentence: int
-    place: int
+    position: int
     label: str
 
 
 def probe_all(model: Model, examples: Sequence[Example], seed: int) -> Numbers:
-    """Accuracy of every property at every layer."""
-    traces = [model.trace(one.source, one.target) for one in examples]
-    layers = [encoder_states(one) for one in traces]
-    draw = random.Random(seed)
-    labels: dict[str, list[ProbedToken]] = {name: [] for name in PROPERTIES}
-    for number, (example, trace) in enumerate(zip(examples, traces, strict=True)):
-        for name, place, label in properties(example, trace, draw):
-            labels[name].append(ProbedToken(number, place, label))
-    common = {word for word, _ in Counter(one.label for one in labels[WORD]).most_common(MOST_WORDS)}
-    labels[WORD] = [one for one in labels[WORD] if one.label in common]
-    limit = len(examples) * 2 // 3
+    """Return the accuracy of every property at every layer."""
+    traces = [model.trace(example.source, example.target) for example in examples]
+    states = [encoder_states(trace) for trace in traces]
+    rng = random.Random(seed)
+    tokens: dict[str, list[ProbedToken]] = {name: [] for name in PROPERTIES}
+    for index, (example, trace) in enumerate(zip(examples, traces, strict=True)):
+        for name, position, label in properties(example, trace, rng):
+            tokens[name].append(ProbedToken(index, position, label))
+    common = {word for word, _ in Counter(token.label for token in tokens[WORD]).most_common(MAX_WORDS)}
+    tokens[WORD] = [token for token in tokens[WORD] if token.label in common]
+    split = len(examples) * 2 // 3
     return {
-        f"{name}@{layer}": _probe([states[layer] for states in layers], some, limit)
-        for name, some in labels.items()
-        for layer in range(len(layers[0]))
+        f"{name}@{layer}": _probe([by_layer[layer] for by_layer in states], labeled, split)
+        for name, labeled in tokens.items()
+        for layer in range(len(states[0]))
     }
 
 
 def encoder_states(trace: Trace) -> list[Tensor]:
-    """states_SD of the embedding and after each layer of the encoder."""
-    found: dict[int, Tensor] = {}
-    for one in trace.streams:
-        if one.name.startswith("encoder"):
-            found[one.layer] = torch.from_numpy(one.states_TD).double()  # the last sub-layer of a layer stays
-    return [found[layer] for layer in sorted(found)]
+    """Return states_SD of the embedding and of each encoder layer."""
+    states: dict[int, Tensor] = {}
+    for stream in trace.residual_streams:
+        if stream.name.startswith("encoder"):
+            # The last sub-layer of each layer overwrites the earlier ones.
+            states[stream.layer] = torch.from_numpy(stream.states_TD).double()
+    return [states[layer] for layer in sorted(states)]
 
 
-def properties(example: Example, trace: Trace, draw: random.Random) -> Iterator[tuple[str, int, str]]:
-    """(property, place, label) of a sentence; a word stands at its first piece."""
+def properties(example: Example, trace: Trace, rng: random.Random) -> Iterator[tuple[str, int, str]]:
+    """Yield (property, position, label) for a sentence; the position of a word is that of its first token."""
     first: dict[int, int] = {}
-    for place, one in enumerate(trace.source):
-        if one.word >= 0:
-            first.setdefault(one.word, place)
+    for position, token in enumerate(trace.source):
+        if token.word >= 0:
+            first.setdefault(token.word, position)
     words = split_words(example.source)
-    for number, word in enumerate(words):
-        place = first[number]
-        yield WORD, place, word.lower()
-        if number < MOST_PLACES:
-            yield POSITION, place, str(number)
+    for index, word in enumerate(words):
+        position = first[index]
+        yield WORD, position, word.lower()
+        if index < MAX_POSITIONS:
+            yield POSITION, position, str(index)
         if word in NUMBERS:
-            yield NUMBER, place, NUMBERS[word]
+            yield NUMBER, position, NUMBERS[word]
     assert example.pronoun is not None
     noun = words[example.pronoun.antecedent].lower()
     if noun in GENDERS:
         yield ANTECEDENT, first[example.pronoun.index], GENDERS[noun]
-        yield CONTROL, first[example.pronoun.index], draw.choice("mfn")
+        yield CONTROL, first[example.pronoun.index], rng.choice("mfn")
 
 
-def _probe(states: Sequence[Tensor], labels: Sequence[ProbedToken], limit: int) -> float:
-    """Accuracy on sentences from `limit` on, of a linear probe that was fitted on those before."""
-    names = sorted({one.label for one in labels})
-    known = [one for one in labels if one.sentence < limit]
-    tested = [one for one in labels if one.sentence >= limit]
-    if not known or not tested:
+def _probe(states: Sequence[Tensor], tokens: Sequence[ProbedToken], split: int) -> float:
+    """Return the accuracy on sentences from `split` on of a linear probe fitted on the earlier sentences."""
+    names = sorted({token.label for token in tokens})
+    train = [token for token in tokens if token.sentence < split]
+    test = [token for token in tokens if token.sentence >= split]
+    if not train or not test:
         return 0.0
-    x_ND = torch.stack([states[one.sentence][one.place] for one in known])
-    y_NC = torch.nn.functional.one_hot(torch.tensor([names.index(one.label) for one in known]), len(names)).double()
+    x_ND = torch.stack([states[token.sentence][token.position] for token in train])
+    label_ids = torch.tensor([names.index(token.label) for token in train])
+    y_NC = torch.nn.functional.one_hot(label_ids, len(names)).double()
     mean_D = x_ND.mean(0)
     weights_DC = _ridge(x_ND - mean_D, y_NC - y_NC.mean(0))
-    test_ND = torch.stack([states[one.sentence][one.place] for one in tested]) - mean_D
-    found_N: list[int] = (test_ND @ weights_DC + y_NC.mean(0)).argmax(1).tolist()
-    return sum(names[index] == one.label for index, one in zip(found_N, tested, strict=True)) / len(tested)
+    test_ND = torch.stack([states[token.sentence][token.position] for token in test]) - mean_D
+    predicted_N: list[int] = (test_ND @ weights_DC + y_NC.mean(0)).argmax(1).tolist()
+    return sum(names[index] == token.label for index, token in zip(predicted_N, test, strict=True)) / len(test)
 
 
 def _ridge(x_ND: Tensor, y_NC: Tensor) -> Tensor:
-    """Least squares with a penalty in proportion to the states' own variance."""
+    """Return least squares weights with a penalty proportional to the variance of the states."""
     gram_DD = x_ND.T @ x_ND
     penalty = RIDGE * float(gram_DD.diagonal().mean()) + 1e-9
-    damped_DD = gram_DD + penalty * torch.eye(len(gram_DD), dtype=gram_DD.dtype)
-    weights_DC: Tensor = torch.linalg.solve(damped_DD, x_ND.T @ y_NC)
+    regularized_DD = gram_DD + penalty * torch.eye(len(gram_DD), dtype=gram_DD.dtype)
+    weights_DC: Tensor = torch.linalg.solve(regularized_DD, x_ND.T @ y_NC)
     return weights_DC

@@ -1,4 +1,4 @@
-"""C10: residual connections and layer norm are what lets the stack train deep.
+"""C10: residual connections and layer normalization make deep stacks trainable.
 
 B batch, T tokens, V vocabulary
 """
@@ -11,64 +11,78 @@ from typing import Any
 
 from clearhead.errors import TrainingError
 from clearhead.evaluation.perplexity import PerplexityReport
-from clearhead.study.claims.parallelism import at
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.study.harness.protocol import Findings, StudyContext, StudyInfo, cell_minutes
-from clearhead.study.harness.training import VOCABULARY, fresh, random_ids, sentences, train
-from clearhead.study.harness.verdict import DecisionRule, Numbers, Requirement, Seen
+from clearhead.study.harness.models_and_data import (
+    VOCAB_SIZE,
+    grammar_examples,
+    random_ids,
+    train_model,
+    transformer_shape,
+    untrained_network,
+)
+from clearhead.study.harness.protocol import (
+    DecisionRule,
+    Findings,
+    Numbers,
+    Requirement,
+    SeedNumbers,
+    StudyContext,
+    StudyInfo,
+    cell_minutes,
+    first_and_last,
+)
 
-USUAL = "pre-norm"
+PRE_NORM, NO_NORM, NO_RESIDUAL = "pre-norm", "no norm", "no residual"
 STACKS: dict[str, dict[str, Any]] = {
-    USUAL: {},
+    PRE_NORM: {},
     "post-norm": {"norm_placement": "post"},
-    "no norm": {"norm": "none"},
-    "no skip": {"residual": False},
-    "neither": {"residual": False, "norm": "none"},
+    NO_NORM: {"norm": "none"},
+    NO_RESIDUAL: {"residual": False},
+    "no residual, no norm": {"residual": False, "norm": "none"},
     "rms norm": {"norm": "rms"},
     "group norm": {"norm": "group"},
     "batch norm": {"norm": "batch"},
 }
-VOCABULARY_SIZE = 500
+TRAINED_VOCAB_SIZE = 500
 
 
-def _deep(seen: Seen, stack: str) -> float:
-    """The loss at the greatest depth."""
-    row = at(seen[stack], "nats")
-    return row[max(row)]
+def _cost_of_depth(runs: SeedNumbers) -> float:
+    """Return the loss of the deepest minus the shallowest stack, with both parts."""
+    shallowest, deepest = first_and_last(runs[PRE_NORM], "nats")
+    return deepest - shallowest
 
 
-def _deeper(seen: Seen, stack: str) -> float:
-    """What the greatest depth costs against the smallest."""
-    row = at(seen[stack], "nats")
-    return row[max(row)] - row[min(row)]
+def _cost_of_removal(runs: SeedNumbers, stack: str) -> float:
+    """Return the loss of the deepest stack without a part minus that with both parts."""
+    return first_and_last(runs[stack], "nats")[1] - first_and_last(runs[PRE_NORM], "nats")[1]
 
 
-# In nats a token: 0.2 is a fifth of the perplexity and plainly worse, 0.02 is one fiftieth and as good as equal. A
-# stack "trains deep" where depth costs at most a tenth of a nat; where it costs half a nat it does not.
+# In nats per token: 0.2 is a fifth of the perplexity and clearly worse, 0.02 is a fiftieth and practically equal. A
+# stack is trainable if depth costs at most a tenth of a nat, and is not if it costs half a nat.
 RULE = DecisionRule(
     (
-        Requirement("with both, the deepest stack trains about as well as the shallowest (nats that depth costs)",
-                    lambda seen: _deeper(seen, USUAL), 0.1, 0.5, "a tenth of a nat is about as well, half is not"),
+        Requirement("with both, the deepest stack trains about as well as the shallowest (nats lost by depth)",
+                    _cost_of_depth, 0.1, 0.5, "a tenth of a nat is about as good, half a nat is not"),
         Requirement("without residual connections the deepest stack is worse (nats)",
-                    lambda seen: _deep(seen, "no skip") - _deep(seen, USUAL), 0.2, 0.02, "a fifth of the perplexity"),
+                    lambda runs: _cost_of_removal(runs, NO_RESIDUAL), 0.2, 0.02, "a fifth of the perplexity"),
         Requirement("without norm the deepest stack is worse (nats)",
-                    lambda seen: _deep(seen, "no norm") - _deep(seen, USUAL), 0.2, 0.02, "a fifth of the perplexity"),
+                    lambda runs: _cost_of_removal(runs, NO_NORM), 0.2, 0.02, "a fifth of the perplexity"),
     )
 )  # fmt: skip
-ABOUT = StudyInfo(
+INFO = StudyInfo(
     "residual",
     "C10",
-    "Residual connections and layer norm are what lets the stack train deep",
+    "Residual connections and layer norm make deep stacks trainable",
     RULE,
-    "One learning rate for all, and few updates: a stack that is slow here may get there with more care.",
+    "One learning rate for all and few updates: a stack that trains slowly here may succeed with more tuning.",
 )
 
 
 @dataclass(frozen=True)
 class ResidualStudy:
-    """Language models of growing depth, with parts of the residual connection left out."""
+    """Language models of increasing depth without residual connections, without norm, and with other norms."""
 
-    about: StudyInfo = ABOUT
+    info: StudyInfo = INFO
     minutes: float = 8.0
     seeds: int = 2
     depths: tuple[int, ...] = (2, 8, 24)
@@ -78,76 +92,75 @@ class ResidualStudy:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What stands around each sub-layer."""
+        """Variants of the residual block."""
         return tuple(STACKS)
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Loss by depth, and the gradient at the start."""
+        """Loss by depth, and the gradient ratio before training."""
         return {f"nats@{depth}": f"nats, {depth} layers" for depth in self.depths} | {
-            f"gradient@{self.depths[-1]}": f"gradient, first / last of {self.depths[-1]} layers"
+            f"gradient_ratio@{self.depths[-1]}": f"gradient, first / last of {self.depths[-1]} layers"
         }
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """A training of as many updates at each depth; updates go with the time that was asked for."""
-        usual = cell_minutes(self, condition, self.minutes)
-        steps = max(2, round(self.steps * bench.minutes / usual))
-        files = [bench.folder / "train.txt", bench.folder / "test.txt"]
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Train for the same number of updates at each depth, in proportion to the requested time."""
+        default_minutes = cell_minutes(self, condition, self.minutes)
+        steps = max(2, round(self.steps * context.minutes / default_minutes))
+        files = [context.folder / "train.txt", context.folder / "test.txt"]
         for file, split in zip(files, ("train", "test"), strict=True):
             count = self.sentences if split == "train" else max(20, self.sentences // 20)
-            file.write_text("".join(f"{one.source}\n" for one in sentences(count, seed, split)), encoding="utf-8")
-        found: dict[str, float] = {}
+            lines = [f"{example.source}\n" for example in grammar_examples(count, seed, split)]
+            file.write_text("".join(lines), encoding="utf-8")
+        numbers: dict[str, float] = {}
         for depth in self.depths:
-            shape = {"model_dim": self.width, "feed_forward_dim": 2 * self.width, "num_heads": 4, **STACKS[condition],
-                     "num_decoder_layers": depth}  # fmt: skip
-            found[f"nats@{depth}"] = self._trained(bench, files, seed, shape, steps)
-            found[f"gradient@{depth}"] = first_to_last({**shape, "dropout": 0.0}, seed)
-        return found
+            shape = transformer_shape(self.width, 0, depth, **STACKS[condition])
+            numbers[f"nats@{depth}"] = self._test_loss(context, files, seed, shape, steps)
+            numbers[f"gradient_ratio@{depth}"] = first_to_last_gradient({**shape, "dropout": 0.0}, seed)
+        return numbers
 
-    def _trained(
-        self, bench: StudyContext, files: list[Path], seed: int, shape: Mapping[str, Any], steps: int
+    def _test_loss(
+        self, context: StudyContext, files: list[Path], seed: int, shape: Mapping[str, Any], steps: int
     ) -> float:
-        """Loss on other text; where training breaks down, that of a model that knows nothing."""
+        """Train one model and return its test loss, or that of a uniform distribution if training diverges."""
         data = {"document_unit": "line", "max_tokens": 64, "validation_max": 50}
-        tokenizer = {"vocab_size": VOCABULARY_SIZE}
+        tokenizer = {"vocab_size": TRAINED_VOCAB_SIZE}
         try:
-            model = train(
-                bench, files[0], seed, shape, task="lm", steps=steps, data=data, tokenizer=tokenizer,
+            model = train_model(
+                context, files[0], seed, shape, task="lm", steps=steps, data=data, tokenizer=tokenizer,
                 training={"batch_tokens": 1024},
             )  # fmt: skip
         except TrainingError:
-            return math.log(VOCABULARY_SIZE)
+            return math.log(TRAINED_VOCAB_SIZE)
         report = model.evaluate_files([files[1]])
         assert isinstance(report, PerplexityReport)
-        return report.nats if math.isfinite(report.nats) else math.log(VOCABULARY_SIZE)
+        return report.nats if math.isfinite(report.nats) else math.log(TRAINED_VOCAB_SIZE)
 
-    def charts(self, found: Findings) -> list[Chart]:
-        """Loss and gradient by depth."""
+    def charts(self, findings: Findings) -> list[Chart]:
+        """Return loss and gradient ratio by depth."""
 
         def series(name: str) -> list[Series]:
-            return [Series(stack, [(depth, found.values(stack, f"{name}@{depth}")) for depth in self.depths])
-                    for stack in STACKS]  # fmt: skip
+            return [findings.sweep_series(stack, name, self.depths) for stack in STACKS]
 
         return [
-            Chart("residual", "Loss after equal updates", "layers", "nats a token (lower is better)", series("nats"),
+            Chart("residual", "Loss after equal updates", "layers", "nats per token (lower is better)", series("nats"),
                   log_y=True),
-            Chart("residual-gradient", "Gradient of the first layer / of the last, fresh weights", "layers", "ratio",
-                  series("gradient"), log_y=True),
+            Chart("residual-gradient", "Gradient of the first layer / of the last, untrained weights", "layers",
+                  "ratio", series("gradient_ratio"), log_y=True),
         ]  # fmt: skip
 
 
-def first_to_last(shape: Mapping[str, Any], seed: int) -> float:
-    """The norm of the gradient of the first layer's queries, keys and values, against that of the last layer's."""
-    network = fresh("lm", seed, shape).double().train()
+def first_to_last_gradient(shape: Mapping[str, Any], seed: int) -> float:
+    """Return the gradient norm of the first layer's attention projections relative to the last layer's."""
+    network = untrained_network("lm", seed, shape).double().train()
     ids_BT = random_ids(4, 16, seed)
     logits_BTV = network.logits(network(ids_BT[:, :-1]))
     loss = -logits_BTV.log_softmax(-1).gather(2, ids_BT[:, 1:, None]).mean()
-    assert logits_BTV.shape[-1] == VOCABULARY
+    assert logits_BTV.shape[-1] == VOCAB_SIZE
     loss.backward()
     norms = [_gradient_norm(layer.self_attention) for layer in network.decoder.layers]
-    return max(norms[0], 1e-30) / max(norms[-1], 1e-30)  # a logarithm has no zero
+    return max(norms[0], 1e-30) / max(norms[-1], 1e-30)  # positive, because the chart has a logarithmic axis
 
 
 def _gradient_norm(attention: Any) -> float:
     projections = (attention.query, attention.key, attention.value)
-    return math.hypot(*(float(each.weight.grad.norm()) for each in projections))
+    return math.hypot(*(float(projection.weight.grad.norm()) for projection in projections))

@@ -1,1 +1,4 @@
-"""The harness of studies: cells, processes, results, rules and charts."""
+"""The harness of studies: protocol and decision rules, runner, process pool, result files, charts, shared models, data.
+
+Must not import `study.claims`.
+"""

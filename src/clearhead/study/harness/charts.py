@@ -1,7 +1,6 @@
-"""Pictures as data: lines over an axis, with what the seeds span. How they look is `drawing`'s business.
+"""Line charts as data (series over an axis, one value per seed) and their rendering to PNG and SVG by matplotlib.
 
-Charts as PNG and SVG by matplotlib: lines differ in style, marker and shade, so that grey print and the
-colour-blind tell them apart.
+Lines differ in style, marker and lightness, so that charts stay readable in grayscale and for color-blind readers.
 """
 
 import io
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Series:
-    """One line: at each x one value a seed; the line goes through their means, the band from lowest to highest."""
+    """One line. Each point is an x value with one y value per seed; the line is their mean, the band their range."""
 
     label: str
     points: Sequence[tuple[float, Sequence[float]]]
@@ -26,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture. With `ticks` the x axis has names; `is_joined` where their order means something."""
+    """One chart. `ticks` are names on a categorical x axis; set `is_joined` to False if their order has no meaning."""
 
     name: str
     title: str
@@ -39,42 +38,42 @@ class Chart:
     is_joined: bool = True
 
 
-# Okabe and Ito's colours, in an order in which neighbours differ in lightness too.
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
-STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-MOST_MARKERS = 60  # more would lie over each other
+# The palette of Okabe and Ito, ordered so that neighbors also differ in lightness.
+COLORS = ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F")
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+MAX_MARKERS = 60  # markers of longer series would overlap
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 
 
 def require_matplotlib() -> None:
-    """Raise an error before the work starts if charts cannot be drawn."""
+    """Raise an error if charts cannot be drawn; called before long computations start."""
     require_package("matplotlib", "drawing an image")
 
 
 def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
-    """The picture's bytes; the same chart gives the same bytes."""
+    """Return the chart as an image file; equal charts give equal bytes."""
     return draw_all([chart], form)
 
 
 def draw_all(charts: Sequence[Chart], form: Literal["png", "svg"]) -> bytes:
-    """Several charts below each other in one picture."""
+    """Return several charts below each other as one image file."""
     import matplotlib
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.4 if len(charts) == 1 else 3.0 * len(charts)), layout="constrained")
     for axes, chart in zip(figure.subplots(len(charts), squeeze=False)[:, 0], charts, strict=True):
         _draw_chart(axes, chart)
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "clearhead"}):
-        figure.savefig(written, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
-    return written.getvalue()
+        figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+    return buffer.getvalue()
 
 
 def _draw_chart(axes: "Axes", chart: Chart) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for number, series in enumerate(chart.series):
-        _draw_series(axes, series, number, chart.is_joined)
+    for index, series in enumerate(chart.series):
+        _draw_series(axes, series, index, chart.is_joined)
     if chart.log_x:
         axes.set_xscale("log")
     if chart.log_y:
@@ -89,20 +88,20 @@ def _draw_chart(axes: "Axes", chart: Chart) -> None:
         axes.legend(fontsize=8)
 
 
-def _draw_series(axes: "Axes", series: Series, number: int, is_joined: bool) -> None:
-    """The means, and what the seeds span where they differ: a line and a band, or points and bars."""
-    points = [(x, values) for x, values in sorted(series.points, key=lambda one: one[0]) if len(values)]
+def _draw_series(axes: "Axes", series: Series, index: int, is_joined: bool) -> None:
+    """Draw the means and the range over the seeds: a line with a band, or points with error bars."""
+    points = [(x, values) for x, values in sorted(series.points, key=lambda point: point[0]) if len(values)]
     xs = [x for x, _ in points]
     means = [math.fsum(values) / len(values) for _, values in points]
     lows, highs = [min(values) for _, values in points], [max(values) for _, values in points]
-    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+    color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
     if not is_joined:
-        spans = [[mean - low for mean, low in zip(means, lows, strict=True)],
-                 [high - mean for mean, high in zip(means, highs, strict=True)]]  # fmt: skip
-        axes.errorbar(xs, means, spans, fmt=marker, color=colour, label=series.label, markersize=7, capsize=4)
+        errors = [[mean - low for mean, low in zip(means, lows, strict=True)],
+                  [high - mean for mean, high in zip(means, highs, strict=True)]]  # fmt: skip
+        axes.errorbar(xs, means, errors, fmt=marker, color=color, label=series.label, markersize=7, capsize=4)
         return
-    style = STYLES[number % len(STYLES)]
-    shown_marker = marker if len(points) <= MOST_MARKERS else None
-    axes.plot(xs, means, label=series.label, color=colour, linestyle=style, marker=shown_marker, markersize=5)
+    style = LINE_STYLES[index % len(LINE_STYLES)]
+    shown_marker = marker if len(points) <= MAX_MARKERS else None
+    axes.plot(xs, means, label=series.label, color=color, linestyle=style, marker=shown_marker, markersize=5)
     if any(len(values) > 1 for _, values in points):
-        axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)

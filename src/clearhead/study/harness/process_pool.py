@@ -1,7 +1,7 @@
-"""Cells side by side: a process for each core, one thread in each.
+"""A pool of processes that measure cells in parallel: one process per core, one thread per process.
 
-Two processes with one thread each train on 1.13 times as many tokens as one with two (tiny, 3 layers, one run), and all
-that is not training (making data, measuring) runs on both cores too.
+Two processes with one thread each train on 1.13 times as many tokens as one process with two threads (tiny, 3 layers,
+one run), and the work outside of training (generating data, measuring) also uses both cores.
 """
 
 import multiprocessing
@@ -20,15 +20,14 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from clearhead.errors import ClearheadError, StudyError
-from clearhead.study.harness.protocol import Cell, Study, StudyContext
-from clearhead.study.harness.verdict import Numbers
+from clearhead.study.harness.protocol import Cell, Numbers, Study, StudyContext
 from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
-TELL_EVERY = 0.5  # seconds between two words of a training about its progress
+PROGRESS_INTERVAL = 0.5  # seconds between two progress messages of a worker
 
 
 class CellJob(NamedTuple):
-    """One cell, where it works and how long it may take."""
+    """A cell to measure, with its working folder and its time budget."""
 
     cell: Cell
     folder: Path
@@ -36,67 +35,68 @@ class CellJob(NamedTuple):
 
 
 class CellProgress(NamedTuple):
-    """A training goes on, and takes so long still."""
+    """Progress of a training within a cell."""
 
     seconds_left: float
 
 
 class CellDone(NamedTuple):
-    """A cell's numbers, and how long they took."""
+    """Numbers of a finished cell and the time it took."""
 
     numbers: Numbers
     seconds: float
 
 
 class CellFailed(NamedTuple):
-    """A cell that cannot be measured, through no fault of clearhead's."""
+    """An error in a cell that the user can correct."""
 
     error: ClearheadError
 
 
-News = CellProgress | CellDone | CellFailed
+Message = CellProgress | CellDone | CellFailed
 
 
-def measure(study: Study, job: CellJob, threads: int, watcher: Callback) -> CellDone:
-    """One cell in a folder that is empty before and gone afterwards: one that was cut off starts afresh."""
+def measure_cell(study: Study, job: CellJob, threads: int, callback: Callback) -> CellDone:
+    """Measure one cell in an empty folder that is removed afterwards; an interrupted cell is measured again."""
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     torch.manual_seed(job.cell.seed)
-    began = time.monotonic()
-    numbers = study.measure(job.cell.condition, job.cell.seed, StudyContext(job.folder, job.minutes, threads, watcher))
+    start = time.monotonic()
+    context = StudyContext(job.folder, job.minutes, threads, callback)
+    numbers = study.measure(job.cell.condition, job.cell.seed, context)
     shutil.rmtree(job.folder, ignore_errors=True)
-    return CellDone(numbers, round(time.monotonic() - began, 2))
+    return CellDone(numbers, round(time.monotonic() - start, 2))
 
 
 @contextmanager
 def open_pool(study: Study, size: int) -> Iterator["ProcessPool"]:
-    """So many processes, all ended afterwards whatever happened."""
-    hired = ProcessPool([])
-    with _ended_by_sigterm():
+    """Start a pool of `size` processes; all of them are killed on exit, also after an error."""
+    pool = ProcessPool([])
+    with _sigterm_as_exception():
         try:
             for _ in range(size):
-                hired.workers.append(_hire(study))
-            yield hired
+                pool.workers.append(_start_worker(study))
+            yield pool
         finally:
-            hired.dismiss()
+            pool.kill()
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM as an exception, so that nobody is left behind."""
+def _sigterm_as_exception() -> Iterator[None]:
+    """Convert SIGTERM to SystemExit, so that the pool is closed and leaves no processes behind."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not in the main thread: the caller has to deal with signals
+        previous = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # handlers can only be set in the main thread; elsewhere the caller handles signals
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 @dataclass
@@ -108,100 +108,100 @@ class _Worker:
 
 @dataclass
 class ProcessPool:
-    """Takes jobs while someone is free, and brings the news of all of them."""
+    """Processes that each measure one cell at a time."""
 
     workers: list[_Worker]
 
     @property
-    def is_busy(self) -> bool:
-        """Someone is at work."""
-        return any(one.job is not None for one in self.workers)
+    def has_running(self) -> bool:
+        """Whether any worker is measuring a cell."""
+        return any(worker.job is not None for worker in self.workers)
 
     @property
-    def is_free(self) -> bool:
-        """Someone is not."""
-        return any(one.job is None for one in self.workers)
+    def has_idle(self) -> bool:
+        """Whether any worker is idle."""
+        return any(worker.job is None for worker in self.workers)
 
-    def take(self, job: CellJob) -> None:
-        """Gives the job to someone who is free."""
-        worker = next(one for one in self.workers if one.job is None)
+    def submit(self, job: CellJob) -> None:
+        """Send the job to an idle worker."""
+        worker = next(worker for worker in self.workers if worker.job is None)
         worker.job = job
         try:
             worker.pipe.send(job)
         except OSError:
-            raise _ended(worker) from None
+            raise _worker_error(worker) from None
 
-    def news(self) -> Iterator[tuple[Cell, News]]:
-        """What has come in; waits until there is something."""
-        busy = {one.pipe: one for one in self.workers if one.job is not None}
-        for pipe in wait([*busy]):
-            worker = busy[cast(Connection, pipe)]
+    def receive(self) -> Iterator[tuple[Cell, Message]]:
+        """Wait for messages of running workers and yield them with their cells."""
+        running = {worker.pipe: worker for worker in self.workers if worker.job is not None}
+        for pipe in wait([*running]):
+            worker = running[cast(Connection, pipe)]
             assert worker.job is not None
             try:
-                news: News = worker.pipe.recv()
-            except (EOFError, OSError):  # gone, perhaps in the middle of a word
-                raise _ended(worker) from None
+                message: Message = worker.pipe.recv()
+            except (EOFError, OSError):  # the process has ended, possibly in the middle of a message
+                raise _worker_error(worker) from None
             cell = worker.job.cell
-            if not isinstance(news, CellProgress):
+            if not isinstance(message, CellProgress):
                 worker.job = None
-            yield cell, news
+            yield cell, message
 
-    def dismiss(self) -> None:
-        """Ends every process, at work or not. A training would take a milder signal for a wish to stop later."""
-        for one in self.workers:
-            one.process.kill()
-        for one in self.workers:
-            one.pipe.close()
-            one.process.join()
+    def kill(self) -> None:
+        """Kill every process; a training would interpret a milder signal as a request to stop after this update."""
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.pipe.close()
+            worker.process.join()
 
 
-def _ended(worker: _Worker) -> Exception:
-    """Why a process is gone that was at work."""
+def _worker_error(worker: _Worker) -> Exception:
+    """Return the error for a worker process that ended during its job."""
     assert worker.job is not None
     worker.process.join()
     if worker.process.exitcode == -signal.SIGKILL:
         return StudyError(
-            f"the process that measured {worker.job.cell} was killed, maybe for want of memory; give the same command "
-            f"again to go on, with --threads 1 for one at a time"
+            f"the process measuring {worker.job.cell} was killed, possibly because memory ran out; run the same "
+            f"command again to resume, with --threads 1 to measure one cell at a time"
         )
-    return RuntimeError(f"the process that measured {worker.job.cell} ended with exit code {worker.process.exitcode}")
+    return RuntimeError(f"the process measuring {worker.job.cell} ended with exit code {worker.process.exitcode}")
 
 
-def _hire(study: Study) -> _Worker:
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    ours, theirs = context.Pipe()
-    # A rule has functions without a name, which cannot be sent: the study is built again from its class.
-    settings = {one.name: getattr(study, one.name) for one in fields(cast(Any, study)) if one.name != "about"}
-    process = context.Process(target=_work, args=(theirs, type(study), settings))
+def _start_worker(study: Study) -> _Worker:
+    context = multiprocessing.get_context("spawn")  # torch's thread pool does not survive a fork
+    parent_end, child_end = context.Pipe()
+    # The lambdas of a decision rule cannot be pickled: the worker rebuilds the study from its class.
+    settings = {field.name: getattr(study, field.name) for field in fields(cast(Any, study)) if field.name != "info"}
+    process = context.Process(target=_run_worker, args=(child_end, type(study), settings))
     process.start()
-    theirs.close()  # so that the pipe ends with the process
-    return _Worker(process, ours)
+    child_end.close()  # the pipe then closes when the process ends
+    return _Worker(process, parent_end)
 
 
-def _work(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
-    """What a process does: one job after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C the one who hired hears, and ends us
+def _run_worker(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
+    """Measure the cells received through the pipe until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C and kills its workers
     torch.set_num_threads(1)
     study: Study = kind(**settings)
     while True:
         job: CellJob = pipe.recv()
-        news: News
+        message: Message
         try:
-            news = measure(study, job, 1, _Telling(pipe))
+            message = measure_cell(study, job, 1, _PipeCallback(pipe))
         except ClearheadError as error:
-            news = CellFailed(error)
-        pipe.send(news)
+            message = CellFailed(error)
+        pipe.send(message)
 
 
-class _Telling(NullCallback, Callback):
-    """Passes on how trainings get on. Fails when nobody listens any more, which ends the process."""
+class _PipeCallback(NullCallback, Callback):
+    """Sends training progress to the parent process. A closed pipe raises an error, which ends the process."""
 
     def __init__(self, pipe: Connection) -> None:
-        self.pipe, self.last = pipe, 0.0
+        self.pipe, self.last_sent = pipe, 0.0
 
     def progress(self, progress: Progress) -> None:
-        """A word now and then."""
+        """Send the remaining time, at most once per `PROGRESS_INTERVAL`."""
         now = time.monotonic()
-        if now - self.last > TELL_EVERY:
-            self.last = now
+        if now - self.last_sent > PROGRESS_INTERVAL:
+            self.last_sent = now
             self.pipe.send(CellProgress(progress.seconds_left))

@@ -1,21 +1,137 @@
-"""What a study is: a claim, a rule, and cells (a condition and a seed) that can be measured one by one."""
+"""The protocol of a study: a claim, a decision rule, and cells (one condition, one seed) that are measured separately.
+
+A decision rule is a list of requirements, fixed before anything is measured. Each requirement reduces the numbers of
+one seed to one quantity, and its two bounds classify that quantity as passed, failed or inconclusive. All seeds must
+agree, otherwise the requirement is inconclusive. Nothing is averaged, so a single lucky seed cannot decide a claim.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-from clearhead.study.harness.charts import Chart
-from clearhead.study.harness.verdict import DecisionRule, Numbers
+from clearhead.study.harness.charts import Chart, Series
 from clearhead.training.loop.callbacks import Callback
 
-CORES = 2  # on which a study takes about the minutes that it says; cells run side by side, one a core
-LIGHT = 0.1  # minutes of a cell that takes next to no time
+CORES = 2  # reference machine of `Study.minutes`; cells run in parallel, one per core
+LIGHT_MINUTES = 0.1  # time budget of a cell whose condition is listed in `light_conditions`
+
+Verdict = Literal["holds", "does not hold here", "not decided"]
+Status = Literal["passed", "failed", "inconclusive"]
+Numbers = Mapping[str, float]
+"""Results of one cell by name; `accuracy@100` is one point of a sweep."""
+SeedNumbers = Mapping[str, Numbers]
+"""Results of one seed: condition -> numbers."""
+Quantity = Callable[[SeedNumbers], float]
+
+
+def sweep(numbers: Numbers, name: str) -> dict[int, float]:
+    """Return the values of `name@16`, `name@64`, ... by the number after the @; raise KeyError if there are none."""
+    values = {int(key.partition("@")[2]): value for key, value in numbers.items() if key.startswith(f"{name}@")}
+    if not values:
+        raise KeyError(name)
+    return dict(sorted(values.items()))
+
+
+def first_and_last(numbers: Numbers, name: str) -> tuple[float, float]:
+    """Return the values of a sweep at its smallest and its largest point."""
+    values = [*sweep(numbers, name).values()]
+    return values[0], values[-1]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One condition of a claim. Larger quantities are better if `pass_bound` is at least `fail_bound`."""
+
+    statement: str
+    quantity: Quantity
+    pass_bound: float
+    fail_bound: float
+    reason: str
+    """Justification of the bounds."""
+
+    @property
+    def is_larger_better(self) -> bool:
+        """Whether the requirement passes above its bound."""
+        return self.pass_bound >= self.fail_bound
+
+    @property
+    def bounds(self) -> str:
+        """Both bounds as text."""
+        passes, fails = (">=", "<=") if self.is_larger_better else ("<=", ">=")
+        return f"pass if {passes} {self.pass_bound:g}, fail if {fails} {self.fail_bound:g}, otherwise inconclusive"
+
+    def status(self, value: float) -> Status:
+        """Classify the quantity of one seed."""
+        sign = 1 if self.is_larger_better else -1
+        if sign * value >= sign * self.pass_bound:
+            return "passed"
+        return "failed" if sign * value <= sign * self.fail_bound else "inconclusive"
+
+    def value(self, runs: SeedNumbers) -> float | None:
+        """Return the quantity of one seed, or None if some number it needs has not been measured."""
+        if not runs:
+            return None
+        try:
+            return self.quantity(runs)
+        except KeyError:
+            return None
+
+
+@dataclass(frozen=True)
+class RequirementOutcome:
+    """Values of one requirement by seed, and its status over all seeds."""
+
+    requirement: Requirement
+    values: Mapping[int, float | None]
+    status: Status
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the requirement, its values and its status as a JSON object."""
+        requirement = self.requirement
+        return {
+            "statement": requirement.statement,
+            "pass_bound": requirement.pass_bound,
+            "fail_bound": requirement.fail_bound,
+            "reason": requirement.reason,
+            "values": {str(seed): value for seed, value in self.values.items()},
+            "status": self.status,
+        }
+
+
+@dataclass(frozen=True)
+class StudyVerdict:
+    """The verdict with the outcomes of all requirements."""
+
+    verdict: Verdict
+    outcomes: tuple[RequirementOutcome, ...]
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """Requirements of a claim: it holds if all have passed and does not hold here if any has failed."""
+
+    requirements: tuple[Requirement, ...]
+
+    def judge(self, by_seed: Mapping[int, SeedNumbers]) -> StudyVerdict:
+        """Return the verdict; requirements whose numbers are missing are inconclusive."""
+        outcomes = tuple(_outcome(requirement, by_seed) for requirement in self.requirements)
+        statuses = [outcome.status for outcome in outcomes]
+        if "failed" in statuses:
+            return StudyVerdict("does not hold here", outcomes)
+        return StudyVerdict("holds" if all(status == "passed" for status in statuses) else "not decided", outcomes)
+
+
+def _outcome(requirement: Requirement, by_seed: Mapping[int, SeedNumbers]) -> RequirementOutcome:
+    values = {seed: requirement.value(runs) for seed, runs in by_seed.items()}
+    statuses = {"inconclusive" if value is None else requirement.status(value) for value in values.values()}
+    agreed: Status = next(iter(statuses)) if len(statuses) == 1 else "inconclusive"
+    return RequirementOutcome(requirement, values, agreed)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured in one go, and after which the result is on disk."""
+    """The unit of measurement: one condition with one seed. Results are saved after every cell."""
 
     condition: str
     seed: int
@@ -26,103 +142,125 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """What follows from the numbers, or was assumed, beside the table of the conditions. The first row is a heading."""
+    """An additional table, derived from the numbers or listing assumptions. The first row is the heading."""
 
     title: str
     rows: Sequence[Sequence[str]]
 
 
-def no_tables(_found: "Findings") -> list[StudyTable]:
-    """Of a study whose numbers say everything."""
+def no_derived_tables(_findings: "Findings") -> list[StudyTable]:
+    """Return no additional tables."""
     return []
 
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """What is known of a study before it runs."""
+    """Static description of a study."""
 
     name: str
     claim_id: str
     claim: str
     rule: DecisionRule
     caveat: str = ""
-    """What the study does not show, to be read with the verdict."""
-    light: tuple[str, ...] = ()
-    """Conditions that take next to no time: baselines, and models that are not trained."""
+    """Limits of the study, printed with the verdict."""
+    light_conditions: tuple[str, ...] = ()
+    """Conditions that need almost no time: baselines and untrained models."""
     is_timed: bool = False
-    """Its numbers are times: its cells run one after the other, each on all cores."""
-    tables: Callable[["Findings"], list[StudyTable]] = no_tables
-    """More tables, made from what was measured so far."""
+    """Whether the numbers are times: cells then run one after another, each on all cores."""
+    tables: Callable[["Findings"], list[StudyTable]] = no_derived_tables
+    """Function that derives additional tables from the cells measured so far."""
 
 
 @dataclass(frozen=True)
 class StudyContext:
-    """Where a cell works: a folder that is empty at first, its share of the time, cores, and who watches trainings."""
+    """Resources of one cell: an initially empty folder, its time budget, its threads and the training callback."""
 
     folder: Path
     minutes: float
     threads: int
-    watcher: Callback
+    callback: Callback
 
 
 class Study(Protocol):
     """One claim at one size."""
 
     @property
-    def about(self) -> StudyInfo: ...
+    def info(self) -> StudyInfo: ...
 
     @property
     def minutes(self) -> float:
-        """What all cells of all seeds may take together."""
+        """Time budget of all cells of all seeds together."""
 
     @property
     def seeds(self) -> int:
-        """How often everything is repeated."""
+        """Number of repetitions."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What is compared."""
+        """The compared conditions."""
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The numbers that the table shows: name -> heading."""
+        """Columns of the table: name of a number -> heading."""
 
-    def measure(self, condition: str, seed: int, bench: StudyContext) -> Numbers:
-        """One cell; every number is finite."""
+    def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
+        """Measure one cell; every number must be finite."""
 
-    def charts(self, found: "Findings") -> list[Chart]:
-        """What the pictures show."""
+    def charts(self, findings: "Findings") -> list[Chart]:
+        """Return the charts of the cells measured so far."""
 
 
 def cell_minutes(study: Study, condition: str, minutes: float) -> float:
-    """The time of one cell: the same for all that take time, however many cores there are; more seeds take longer."""
-    if condition in study.about.light:
-        return LIGHT
-    heavy = [name for name in study.conditions if name not in study.about.light]
-    return minutes * (1 if study.about.is_timed else CORES) / study.seeds / len(heavy)
+    """Return the time budget of one cell.
+
+    All conditions that are not light get the same time, independently of the number of cores and of additional seeds.
+    """
+    light = study.info.light_conditions
+    if condition in light:
+        return LIGHT_MINUTES
+    heavy = [name for name in study.conditions if name not in light]
+    return minutes * (1 if study.info.is_timed else CORES) / study.seeds / len(heavy)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The numbers of all cells measured so far."""
+    """Numbers of all cells measured so far."""
 
     cells: Mapping[Cell, Numbers]
 
     def by_seed(self, seeds: int, conditions: Sequence[str]) -> dict[int, dict[str, Numbers]]:
-        """For the rule: seed -> condition -> numbers, of seeds 1 and up; nothing of a seed that is not whole."""
-        found: dict[int, dict[str, Numbers]] = {}
+        """Return seed -> condition -> numbers for seeds 1 to `seeds`; incomplete seeds are empty."""
+        result: dict[int, dict[str, Numbers]] = {}
         for seed in range(1, seeds + 1):
-            here = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
-            found[seed] = here if all(condition in here for condition in conditions) else {}
-        return found
+            runs = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
+            result[seed] = runs if all(condition in runs for condition in conditions) else {}
+        return result
 
     @property
     def conditions(self) -> list[str]:
-        """Those of which something was measured, in the order in which that happened."""
+        """Measured conditions in the order of their first measurement."""
         return list(dict.fromkeys(cell.condition for cell in self.cells))
 
     def values(self, condition: str, name: str) -> list[float]:
-        """One number a seed, of those that have it."""
+        """Return one number per seed, for the seeds that have it."""
         return [
             numbers[name] for cell, numbers in self.cells.items() if cell.condition == condition and name in numbers
         ]
+
+    def sweep_series(self, condition: str, name: str, points: Sequence[int], label: str = "") -> Series:
+        """Return a line over the points of a sweep, labeled with the condition by default."""
+        return Series(label or condition, [(point, self.values(condition, f"{name}@{point}")) for point in points])
+
+    def bin_series(self, condition: str, name: str, bins: Sequence[tuple[int, int]], label: str = "") -> Series:
+        """Return a line over bins (low, high), whose numbers are named by the lower bound; x is the bin index."""
+        values = [self.values(condition, f"{name}@{low}") for low, _ in bins]
+        return Series(label or condition, list(enumerate(values)))
+
+    def condition_series(self, name: str, conditions: Sequence[str], label: str) -> Series:
+        """Return one number of several conditions; x is the index of the condition."""
+        return Series(label, [(x, self.values(condition, name)) for x, condition in enumerate(conditions)])
+
+
+def bin_ticks(bins: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the tick labels of bins."""
+    return [f"{low} to {high}" for low, high in bins]

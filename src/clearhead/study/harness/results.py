@@ -1,6 +1,6 @@
-"""The file of a study: written whole after every cell, so that a run that was cut off goes on where it stopped.
+"""The result file of a study, rewritten after every cell so that an interrupted run can resume, and its text tables.
 
-The numbers of a study as rows of text: each the mean over the seeds, and how far the seeds are from each other.
+Tables contain the mean over the seeds with its standard deviation.
 """
 
 import json
@@ -12,16 +12,15 @@ from typing import Any
 
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
-from clearhead.study.harness.protocol import Cell, Findings, Study
-from clearhead.study.harness.verdict import Numbers, RequirementOutcome, StudyVerdict
+from clearhead.study.harness.protocol import Cell, Findings, Numbers, RequirementOutcome, Study, StudyVerdict
 
-FILE = "result.json"
-FORMAT = 1
+RESULT_FILE = "result.json"
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """At what size a study runs. A folder holds one plan; only the number of seeds may grow."""
+    """Time, seeds and size of a run. A folder has one plan, of which only the number of seeds may increase."""
 
     minutes: float
     seeds: int
@@ -30,7 +29,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class CellResult:
-    """One cell's numbers, and how long they took."""
+    """Numbers of one cell and the time it took."""
 
     numbers: Numbers
     seconds: float
@@ -38,7 +37,7 @@ class CellResult:
 
 @dataclass
 class Results:
-    """What a folder holds of one study."""
+    """Results of one study in one folder."""
 
     folder: Path
     study: Study
@@ -47,125 +46,135 @@ class Results:
 
     @property
     def findings(self) -> Findings:
-        """The numbers alone."""
-        return Findings({cell: one.numbers for cell, one in self.cells.items()})
+        """The numbers without the times."""
+        return Findings({cell: result.numbers for cell, result in self.cells.items()})
 
     def all_cells(self) -> list[Cell]:
-        """Seed by seed, so that a run that is cut off has whole seeds."""
+        """Return the planned cells, ordered by seed so that an interrupted run has complete seeds."""
         return [Cell(name, seed) for seed in range(1, self.plan.seeds + 1) for name in self.study.conditions]
 
-    def missing(self) -> list[Cell]:
-        """What is still to be measured."""
+    def missing_cells(self) -> list[Cell]:
+        """Return the planned cells that have not been measured."""
         return [cell for cell in self.all_cells() if cell not in self.cells]
 
     def judge(self) -> StudyVerdict:
-        """By the study's rule, over whole seeds."""
+        """Apply the decision rule to the complete seeds."""
         by_seed = self.findings.by_seed(self.plan.seeds, self.study.conditions)
-        return self.study.about.rule.judge(by_seed)
+        return self.study.info.rule.judge(by_seed)
 
     def add(self, cell: Cell, numbers: Numbers, seconds: float) -> None:
-        """Keeps a cell, on disk at once."""
+        """Add the result of a cell and save the file."""
         for name, value in numbers.items():
-            assert math.isfinite(value), f"{self.study.about.name}: {name} of {cell} is {value}"
+            assert math.isfinite(value), f"{self.study.info.name}: {name} of {cell} is {value}"
         self.cells[cell] = CellResult(numbers, seconds)
-        places = {name: place for place, name in enumerate(self.study.conditions)}
+        order = {name: index for index, name in enumerate(self.study.conditions)}
         self.cells = dict(
-            sorted(self.cells.items(), key=lambda one: (one[0].seed, places.get(one[0].condition, len(places))))
+            sorted(self.cells.items(), key=lambda item: (item[0].seed, order.get(item[0].condition, len(order))))
         )
         self.save()
 
     def save(self) -> None:
-        """Writes the whole file, or leaves the old one."""
+        """Write the complete file atomically."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        path = self.folder / RESULT_FILE
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / FILE, text)
+            write_atomically(path, text)
         except OSError as error:
-            raise StudyError(f"cannot write {self.folder / FILE}: {error.strerror}; choose another --out") from error
+            raise StudyError(f"cannot write {path}: {error.strerror}; choose another folder with --out") from error
 
     def to_json(self) -> dict[str, Any]:
-        """Everything: what was asked, the rule, the raw numbers, the verdict so far."""
-        about = self.study.about
+        """Return plan, rule, numbers and the current verdict as a JSON object."""
+        info = self.study.info
         judged = self.judge()
         return {
             "format": FORMAT,
-            "study": about.name,
-            "claim_id": about.claim_id,
-            "claim": about.claim,
-            "caveat": about.caveat,
+            "study": info.name,
+            "claim_id": info.claim_id,
+            "claim": info.claim,
+            "caveat": info.caveat,
             "plan": asdict(self.plan),
-            "is_finished": not self.missing(),
+            "is_finished": not self.missing_cells(),
             "verdict": judged.verdict,
-            "rule": [one.to_json() for one in judged.outcomes],
+            "rule": [outcome.to_json() for outcome in judged.outcomes],
             "cells": [
-                {**asdict(cell), "seconds": one.seconds, "numbers": dict(one.numbers)}
-                for cell, one in self.cells.items()
+                {**asdict(cell), "seconds": result.seconds, "numbers": dict(result.numbers)}
+                for cell, result in self.cells.items()
             ],
         }
 
 
 def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
-    """What a folder holds so far, nothing where it is new. Refuses another study's folder, or another plan's."""
+    """Return the results in a folder, empty if it is new; raise an error if they belong to another study or plan."""
     results = Results(folder, study, plan)
-    path = folder / FILE
+    path = folder / RESULT_FILE
     if not path.exists():
         return results
     record = _read(path)
-    name, held = record["study"], record["plan"]
-    if name != study.about.name:
-        raise StudyError(f"{path} holds the study {name}, not {study.about.name}; choose another --out")
-    if (held["minutes"], held["size"]) != (plan.minutes, plan.size):
+    name, stored_plan = record["study"], record["plan"]
+    if name != study.info.name:
         raise StudyError(
-            f"{path} was begun with {held['minutes']:g} minutes at size {held['size']}, now it is {plan.minutes:g} at "
-            f"{plan.size}; numbers of both do not compare: choose another --out, or the same settings"
+            f"expected results of the study {study.info.name} in {path}, found {name}; choose another folder with --out"
         )
-    results.cells = cells_of(record)
+    if (stored_plan["minutes"], stored_plan["size"]) != (plan.minutes, plan.size):
+        raise StudyError(
+            f"{path} was started with {stored_plan['minutes']:g} minutes at size {stored_plan['size']}, but "
+            f"{plan.minutes:g} minutes at size {plan.size} are requested, which is not comparable; choose another "
+            f"folder with --out, or use the same settings"
+        )
+    results.cells = parse_cells(record)
     return results
 
 
-def cells_of(record: Mapping[str, Any]) -> dict[Cell, CellResult]:
-    """What was measured, of a record as `to_json` gives it."""
-    return {Cell(one["condition"], one["seed"]): CellResult(one["numbers"], one["seconds"]) for one in record["cells"]}
+def parse_cells(record: Mapping[str, Any]) -> dict[Cell, CellResult]:
+    """Return the measured cells of a record written by `Results.to_json`."""
+    return {
+        Cell(entry["condition"], entry["seed"]): CellResult(entry["numbers"], entry["seconds"])
+        for entry in record["cells"]
+    }
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
-            raise StudyError(f"{path} is of format {record['format']}, expected {FORMAT}; choose another --out")
+            raise StudyError(
+                f"{path}: expected format {FORMAT}, found {record['format']}; choose another folder with --out"
+            )
         _ = record["study"], record["plan"]["minutes"], record["plan"]["size"]
-        for one in record["cells"]:
-            _ = one["condition"], int(one["seed"]), float(one["seconds"]), dict(one["numbers"])
+        for entry in record["cells"]:
+            _ = entry["condition"], int(entry["seed"]), float(entry["seconds"]), dict(entry["numbers"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyError(f"{path}: expected the result of a study, got {error!r}; choose another --out") from error
-    found: Mapping[str, Any] = record
-    return found
+        raise StudyError(
+            f"{path}: expected the results of a study, found {error!r}; choose another folder with --out"
+        ) from error
+    return record
 
 
-def rows(results: Results) -> list[list[str]]:
-    """A heading, then a row a condition; a condition that has none of the numbers is left out."""
-    columns, found = results.study.columns, results.findings
+def table_rows(results: Results) -> list[list[str]]:
+    """Return a heading and one row per condition; conditions without any of the numbers are left out."""
+    columns, findings = results.study.columns, results.findings
     table = [["", *columns.values()]]
     for condition in results.study.conditions:
-        cells = [spread(found.values(condition, name)) for name in columns]
+        cells = [format_mean(findings.values(condition, name)) for name in columns]
         if any(cells):
             table.append([condition, *cells])
     return table
 
 
-def fitting(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """A table as it is; or turned, its columns as rows, where it is wider than so many characters and gets narrower."""
-    turned = [list(column) for column in zip(*table, strict=True)]
-    here = [list(row) for row in table]
-    return here if _width(here) <= width or _width(turned) >= _width(here) else turned
+def fit_width(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Return the table, transposed if it is wider than `width` characters and transposing makes it narrower."""
+    transposed = [list(column) for column in zip(*table, strict=True)]
+    rows = [list(row) for row in table]
+    return rows if _width(rows) <= width or _width(transposed) >= _width(rows) else transposed
 
 
 def _width(table: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in zip(*table, strict=True))
 
 
-def spread(values: Sequence[float]) -> str:
-    """`0.52 ±0.03`: the mean and the standard deviation, if seeds differ; nothing where there is no value."""
+def format_mean(values: Sequence[float]) -> str:
+    """Return `0.52 ±0.03`: the mean, with the standard deviation if the values differ; empty without values."""
     if not values:
         return ""
     mean = math.fsum(values) / len(values)
@@ -176,19 +185,20 @@ def spread(values: Sequence[float]) -> str:
     return f"{shown} ±{deviation:,.0f}" if 1 <= deviation < 1e6 else f"{shown} ±{deviation:.1g}"
 
 
-def by_seed(outcome: RequirementOutcome) -> str:
-    """What a requirement came to in each seed."""
+def format_by_seed(outcome: RequirementOutcome) -> str:
+    """Return the value of a requirement in each seed."""
     return ", ".join("not measured" if value is None else f"{value + 0.0:.3g}" for value in outcome.values.values())
 
 
 def verdict_lines(results: Results) -> list[str]:
-    """The verdict, the rule and how each requirement stands."""
-    about = results.study.about
+    """Return the verdict and the outcome of each requirement as lines of text."""
+    info = results.study.info
     judged = results.judge()
-    lines = [f"{about.claim_id}: {about.claim}", f"verdict: {judged.verdict}", "", "the rule, stated beforehand:"]
-    for one in judged.outcomes:
+    lines = [f"{info.claim_id}: {info.claim}", f"verdict: {judged.verdict}", "", "requirements, fixed in advance:"]
+    for outcome in judged.outcomes:
+        requirement = outcome.requirement
         lines += [
-            f"  {one.standing}: {one.requirement.says}",
-            f"    by seed: {by_seed(one)}; {one.requirement.bounds} ({one.requirement.because})",
+            f"  {outcome.status}: {requirement.statement}",
+            f"    by seed: {format_by_seed(outcome)}; {requirement.bounds} ({requirement.reason})",
         ]
-    return [*lines, *([f"  {about.caveat}"] if about.caveat else [])]
+    return [*lines, *([f"  {info.caveat}"] if info.caveat else [])]

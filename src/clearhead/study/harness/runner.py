@@ -1,4 +1,4 @@
-"""Runs what is missing of a study, cell by cell, and draws its pictures."""
+"""Runs a study: measures the missing cells, saves each one and draws the charts."""
 
 import shutil
 import time
@@ -10,150 +10,155 @@ import torch
 from clearhead.errors import StudyError
 from clearhead.files import write_atomically
 from clearhead.study.harness.charts import draw, require_matplotlib
-from clearhead.study.harness.process_pool import CellFailed, CellJob, CellProgress, News, measure, open_pool
+from clearhead.study.harness.process_pool import CellFailed, CellJob, CellProgress, Message, measure_cell, open_pool
 from clearhead.study.harness.protocol import Cell, Study, cell_minutes
 from clearhead.study.harness.results import Results, StudyPlan, open_results
 from clearhead.training.loop.callbacks import Callback, NullCallback, Progress
 
-WORK = "work"  # below the study's folder; gone when it is finished
+WORK_FOLDER = "work"  # inside the folder of the study; removed when the study is finished
 
 
 class StudyCallback(Protocol):
-    """Told how a study goes."""
+    """Receives the progress of a study."""
 
     def resumed(self, done: int, total: int) -> None:
-        """Cells that an earlier run has measured."""
+        """Handle the number of cells that an earlier run has measured."""
 
-    def cell(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
-        """A cell begins."""
+    def cell_started(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
+        """Handle the start of a cell."""
 
-    def part(self, done: float, seconds_left: float) -> None:
-        """How much is done, in cells."""
+    def progress(self, done: float, seconds_left: float) -> None:
+        """Handle the number of cells done, including fractions of running cells."""
 
 
 class NullStudyCallback:
-    """Watches without a word."""
+    """Ignores all progress."""
 
     def resumed(self, done: int, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
-    def cell(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
-        """Nothing."""
+    def cell_started(self, cell: Cell, done: int, total: int, seconds_left: float) -> None:
+        """Do nothing."""
 
-    def part(self, done: float, seconds_left: float) -> None:
-        """Nothing."""
+    def progress(self, done: float, seconds_left: float) -> None:
+        """Do nothing."""
 
 
-class _Board:
-    """What is done, what is at work, and what that means for the time left."""
+class _ProgressTracker:
+    """Waiting and running cells, finished results and the estimated time left."""
 
-    def __init__(self, results: Results, watcher: StudyCallback, hands: int) -> None:
-        self.results, self.watcher, self.hands = results, watcher, hands
-        self.waiting, self.began, self.told = results.missing(), dict[Cell, float](), dict[Cell, float]()
+    def __init__(self, results: Results, callback: StudyCallback, workers: int) -> None:
+        self.results, self.callback, self.workers = results, callback, workers
+        self.waiting = results.missing_cells()
+        self.start_times, self.reported_seconds_left = dict[Cell, float](), dict[Cell, float]()
         self.total = len(results.all_cells())
         self.done = self.total - len(self.waiting)
         if self.done:
-            watcher.resumed(self.done, self.total)
+            callback.resumed(self.done, self.total)
 
-    def next(self) -> CellJob:
-        """The next cell, which begins now."""
+    def start_next(self) -> CellJob:
+        """Mark the next waiting cell as running and return its job."""
         cell = self.waiting[0]
-        self.watcher.cell(cell, self.done + len(self.began), self.total, self._seconds_left())
+        self.callback.cell_started(cell, self.done + len(self.start_times), self.total, self._seconds_left())
         del self.waiting[0]
-        self.began[cell] = time.monotonic()
-        plan, number = self.results.plan, self.results.all_cells().index(cell)
+        self.start_times[cell] = time.monotonic()
+        plan, index = self.results.plan, self.results.all_cells().index(cell)
         minutes = cell_minutes(self.results.study, cell.condition, plan.minutes)
-        return CellJob(cell, self.results.folder / WORK / str(number), minutes)
+        return CellJob(cell, self.results.folder / WORK_FOLDER / str(index), minutes)
 
-    def hear(self, cell: Cell, news: News) -> None:
-        """What a cell at work tells: a part is done, or all of it."""
-        if isinstance(news, CellFailed):
-            raise news.error
-        if isinstance(news, CellProgress):
-            self.told[cell] = news.seconds_left
-            self.watcher.part(self._parts(), self._seconds_left())
+    def handle(self, cell: Cell, message: Message) -> None:
+        """Process a message of a running cell: report progress, save the result or raise its error."""
+        if isinstance(message, CellFailed):
+            raise message.error
+        if isinstance(message, CellProgress):
+            self.reported_seconds_left[cell] = message.seconds_left
+            self.callback.progress(self._cells_done(), self._seconds_left())
             return
-        del self.began[cell]
-        self.results.add(cell, news.numbers, news.seconds)
+        del self.start_times[cell]
+        self.results.add(cell, message.numbers, message.seconds)
         self.done += 1
 
-    def _left(self, cell: Cell) -> float:
-        """What a cell takes still: its time, or longer if its training says so."""
-        passed = time.monotonic() - self.began[cell]
-        return max(self._seconds(cell) - passed, self.told.get(cell, 0.0), 1e-9)
+    def _cell_seconds_left(self, cell: Cell) -> float:
+        """Return the remaining time of a running cell: its estimate, or longer if its training reports so."""
+        elapsed = time.monotonic() - self.start_times[cell]
+        return max(self._cell_seconds(cell) - elapsed, self.reported_seconds_left.get(cell, 0.0), 1e-9)
 
-    def _parts(self) -> float:
-        passed = {cell: time.monotonic() - began for cell, began in self.began.items()}
-        return self.done + sum(seconds / (seconds + self._left(cell)) for cell, seconds in passed.items())
+    def _cells_done(self) -> float:
+        elapsed = {cell: time.monotonic() - start for cell, start in self.start_times.items()}
+        return self.done + sum(seconds / (seconds + self._cell_seconds_left(cell)) for cell, seconds in elapsed.items())
 
     def _seconds_left(self) -> float:
-        working = [self._left(cell) for cell in self.began]
-        every = working + [self._seconds(cell) for cell in self.waiting]
-        return max([*working, sum(every) / max(1, min(self.hands, len(every)))])
+        running = [self._cell_seconds_left(cell) for cell in self.start_times]
+        remaining = running + [self._cell_seconds(cell) for cell in self.waiting]
+        return max([*running, sum(remaining) / max(1, min(self.workers, len(remaining)))])
 
-    def _seconds(self, cell: Cell) -> float:
-        """What a cell will take: as long as the same condition took with another seed, or its share of the time."""
-        known = [one.seconds for other, one in self.results.cells.items() if other.condition == cell.condition]
-        plan = self.results.plan
-        share = 60 * cell_minutes(self.results.study, cell.condition, plan.minutes)
-        return sum(known) / len(known) if known else share
+    def _cell_seconds(self, cell: Cell) -> float:
+        """Return the estimated duration of a cell: the mean of the same condition with other seeds, or its budget."""
+        measured = [result.seconds for other, result in self.results.cells.items() if other.condition == cell.condition]
+        if measured:
+            return sum(measured) / len(measured)
+        return 60 * cell_minutes(self.results.study, cell.condition, self.results.plan.minutes)
 
 
-class _Here(NullCallback, Callback):
-    """Hears of trainings in this process."""
+class _InProcessCallback(NullCallback, Callback):
+    """Passes the progress of a training in this process to the tracker."""
 
-    def __init__(self, board: _Board, cell: Cell) -> None:
-        self.board, self.cell = board, cell
+    def __init__(self, tracker: _ProgressTracker, cell: Cell) -> None:
+        self.tracker, self.cell = tracker, cell
 
     def progress(self, progress: Progress) -> None:
-        """A part of the cell."""
-        self.board.hear(self.cell, CellProgress(progress.seconds_left))
+        """Report the remaining time of the training."""
+        self.tracker.handle(self.cell, CellProgress(progress.seconds_left))
 
 
-def plan_of(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> StudyPlan:
-    """What was asked, or the study's own."""
+def make_plan(study: Study, size: str, minutes: float | None = None, seeds: int | None = None) -> StudyPlan:
+    """Return the plan with the requested minutes and seeds, or with the study's defaults."""
     if minutes is not None and minutes <= 0:
-        raise StudyError(f"expected more than 0 minutes, got {minutes:g}; leave --minutes out for {study.minutes:g}")
+        raise StudyError(
+            f"expected --minutes greater than 0, got {minutes:g}; leave --minutes out for the default of "
+            f"{study.minutes:g}"
+        )
     if seeds is not None and seeds < 1:
-        raise StudyError(f"expected at least 1 seed, got {seeds}; leave --seeds out for {study.seeds}")
+        raise StudyError(f"expected at least 1 seed, got {seeds}; leave --seeds out for the default of {study.seeds}")
     return StudyPlan(study.minutes if minutes is None else minutes, study.seeds if seeds is None else seeds, size)
 
 
-def run(study: Study, folder: Path, plan: StudyPlan, watcher: StudyCallback | None = None, threads: int = 0) -> Results:
-    """Measures what is missing, and gives everything that the folder then holds, pictures drawn."""
+def run(
+    study: Study, folder: Path, plan: StudyPlan, callback: StudyCallback | None = None, threads: int = 0
+) -> Results:
+    """Measure the missing cells, draw the charts and return all results of the folder."""
     require_matplotlib()
     results = open_results(folder, study, plan)
     results.save()
     threads = threads or torch.get_num_threads()
-    is_single = study.about.is_timed or threads == 1
-    board = _Board(
-        results, watcher or NullStudyCallback(), 1 if is_single else max(1, min(threads, len(results.missing())))
-    )
-    if board.waiting and not is_single:
-        _side_by_side(study, board)
-    while board.waiting:
-        job = board.next()
-        board.hear(job.cell, measure(study, job, threads, _Here(board, job.cell)))
-    shutil.rmtree(folder / WORK, ignore_errors=True)
-    draw_all(results)
+    is_sequential = study.info.is_timed or threads == 1
+    workers = 1 if is_sequential else max(1, min(threads, len(results.missing_cells())))
+    tracker = _ProgressTracker(results, callback or NullStudyCallback(), workers)
+    if tracker.waiting and not is_sequential:
+        _run_in_parallel(study, tracker)
+    while tracker.waiting:
+        job = tracker.start_next()
+        tracker.handle(job.cell, measure_cell(study, job, threads, _InProcessCallback(tracker, job.cell)))
+    shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+    save_charts(results)
     return results
 
 
-def _side_by_side(study: Study, board: _Board) -> None:
-    with open_pool(study, board.hands) as workers:
-        while board.waiting or workers.is_busy:
-            while board.waiting and workers.is_free:
-                workers.take(board.next())
-            for cell, news in workers.news():
-                board.hear(cell, news)
+def _run_in_parallel(study: Study, tracker: _ProgressTracker) -> None:
+    with open_pool(study, tracker.workers) as pool:
+        while tracker.waiting or pool.has_running:
+            while tracker.waiting and pool.has_idle:
+                pool.submit(tracker.start_next())
+            for cell, message in pool.receive():
+                tracker.handle(cell, message)
 
 
-def draw_all(results: Results) -> list[Path]:
-    """Every chart as PNG and SVG beside the result."""
-    written = []
+def save_charts(results: Results) -> list[Path]:
+    """Save every chart as PNG and SVG next to the result file and return the paths."""
+    paths = []
     for chart in results.study.charts(results.findings):
         for form in ("png", "svg"):
             path = results.folder / f"{chart.name}.{form}"
             write_atomically(path, draw(chart, form))
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths

@@ -65,7 +65,7 @@ def _read_tables(
     paths: Sequence[Path], skips: SkipReport, max_chars: int, table: TableOptions | None
 ) -> Iterator[AnnotatedImage]:
     for path in paths:
-        for row in read_table(path, COLUMNS, table, skips.note):
+        for row in read_table(path, COLUMNS, table, skips.add_note):
             name, text = row.first.strip(), row.second.strip()
             reason = _skip_reason(name, text, max_chars)
             if reason:
@@ -93,7 +93,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     from clearhead.evaluation.metrics import evaluate_texts
     from clearhead.tasks.captioning.training import mean_caption_nll
 
-    records = usable_records(load_captions(paths, sys.maxsize, table=TableOptions.of(model.config.data)), log)
+    records = usable_records(load_captions(paths, sys.maxsize, table=TableOptions.from_config(model.config.data)), log)
     pixels_NCYX = stack_pixels(records, image_shape(model.config.model))
     rows = model.tokenizer.encode_batch([record.text for record in records])
     for record, row in zip(records, rows, strict=True):

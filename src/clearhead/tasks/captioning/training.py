@@ -120,7 +120,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
     """Read tables of image and text."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[AnnotatedImage]:
-        return load_captions(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_captions(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, log, get_task("caption").record_name)
 

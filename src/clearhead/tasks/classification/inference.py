@@ -111,7 +111,9 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     rows: list[list[int]] = []
     gold: list[int] = []
     for path in paths:
-        records = usable_records(load_labelled([path], sys.maxsize, table=TableOptions.of(model.config.data)), log)
+        records = usable_records(
+            load_labelled([path], sys.maxsize, table=TableOptions.from_config(model.config.data)), log
+        )
         gold += label_ids(label_locations(records, path), model.config.labels).tolist()
         encoded = model.tokenizer.encode_batch([record.text for record in records])
         for record, ids in zip(records, encoded, strict=True):

@@ -72,7 +72,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
     """Read tables of text and label."""
 
     def load(paths: Sequence[Path], minimum: int) -> Corpus[LabelledText]:
-        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.of(config.data))
+        return load_labelled(paths, config.data.max_chars, minimum, TableOptions.from_config(config.data))
 
     return load_and_split(load, files, config, log, get_task("classify").record_name)
 

@@ -143,7 +143,7 @@ def decode_with_sentinels(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     parts = []
     for start, end in pairwise(starts):
         span = ids[start:end]
-        name = tokenizer.piece(span[0]) if len(span) and span[0] in sentinels else ""
+        name = tokenizer.token(span[0]) if len(span) and span[0] in sentinels else ""
         parts += [part for part in (name, tokenizer.decode(span)) if part]
     return " ".join(parts)
 
@@ -211,7 +211,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
     texts, lines = split_documents(documents, tokenizer, max_text_tokens(config), skips, paths[0])
-    for line in skips.lines():
+    for line in skips.summary():
         log(f"skipped {line}")
     corruption = SpanCorruption(find_sentinels(tokenizer), config.data.mask_probability)
     pairs = corruption.apply_fixed(texts, lines)

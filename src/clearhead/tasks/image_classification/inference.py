@@ -36,7 +36,7 @@ class AnnotatedImage:
     line: int
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def fields(self) -> tuple[str, str]:
         """Hash of the pixels, so that equal images are either all training or all validation data, and the text."""
         shape = repr(self.pixels_CYX.shape).encode()
         return blake2b(shape + self.pixels_CYX.tobytes(), digest_size=16).hexdigest(), self.text

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import Indices, PackedDocuments, divide, length_batches, pad
+from clearhead.data.batching import Indices, PackedDocuments, batch_by_length, pad_rows, split_by_work
 from clearhead.data.corpus.cached_corpus import CachedDocuments
 from clearhead.data.corpus.encoding import EncodingSettings, encode_cached
 from clearhead.data.corpus.id_arrays import IdArrays
@@ -81,18 +81,18 @@ class LanguageModelingTask:
         """Return the tensors of these windows."""
         self._unreleased += len(indices)
         if self._unreleased > RELEASE_INTERVAL:
-            self.train.give_back()
+            self.train.release_pages()
             self._unreleased = 0
         windows = self.train.windows(indices, self.tokenizer.pad_id)
         # Windows of one document each need no mask of documents and are faster without it.
-        is_unmasked = self.config.data.attend_across_documents or windows.is_one_each
+        is_unmasked = self.config.data.attend_across_documents or windows.has_single_documents
         documents_NT = None if is_unmasked else torch.from_numpy(windows.documents_NT)
         inputs_NT, targets_NT = torch.from_numpy(windows.inputs_NT), torch.from_numpy(windows.targets_NT)
         return LanguageModelingBatch(inputs_NT, targets_NT, documents_NT)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Return the batch divided into parts of equal work."""
-        return divide(indices, parts, self.train.lengths(indices))
+        return split_by_work(indices, parts, self.train.lengths(indices))
 
     def tokens(self, indices: Indices) -> int:
         """Return the number of tokens of these windows, each of which has a target."""
@@ -115,7 +115,7 @@ class LanguageModelingTask:
         train_V = count_ids(inputs.ids, tokenizer.vocab_size)
         train_V[tokenizer.eos_id] += train_V[tokenizer.bos_id]
         train_V[tokenizer.bos_id] = 0
-        inputs.give_back()
+        inputs.release_pages()
         valid_V = count_targets(IdArrays.build(self.valid_ids), tokenizer.vocab_size, tokenizer.eos_id)
         return Baseline(frequency_loss(train_V, valid_V))
 
@@ -140,9 +140,9 @@ def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBa
     """Return the negative log-likelihood of all targets except padding, with rows of similar length in a batch."""
     total, pad_id = 0.0, config.model.pad_id
     with evaluating(network):
-        for batch in length_batches([len(row.inputs) for row in rows], config.training.batch_tokens):
+        for batch in batch_by_length([len(row.inputs) for row in rows], config.training.batch_tokens):
             sides = ([rows[index].inputs for index in batch], [rows[index].targets for index in batch])
-            tensors = (on_device(torch.from_numpy(pad(side, pad_id)), device_of(network)) for side in sides)
+            tensors = (on_device(torch.from_numpy(pad_rows(side, pad_id)), device_of(network)) for side in sides)
             inputs_NT, targets_NT = tensors
             total += float(cross_entropy(network(inputs_NT), network.output.weight, targets_NT, pad_id, 0.0).nll)
     return total
@@ -155,8 +155,8 @@ def pack_documents(records: TaskRecords[Document], tokenizer: Tokenizer, window:
         ids = tokenizer.encode_batch([document.text for document in records.train])
         return PackedDocuments.build(ids, [document.line for document in records.train], window, start, end)
     settings = EncodingSettings(max_tokens=sys.maxsize, prefixes=(start,))  # no document is too long
-    arrays = encode_cached(records.train.pairs, tokenizer, settings, SkipReport(), records.work, noun=DOCUMENTS)
-    log(f"token ids cached in {records.train.columns.folder.parent}")
+    arrays = encode_cached(records.train.pairs, tokenizer, settings, SkipReport(), records.work, record_name=DOCUMENTS)
+    log(f"token ids cached in {records.train.arrays.folder.parent}")
     return PackedDocuments(arrays.source, arrays.lines, window, start, end)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.batching import length_batches
+from clearhead.data.batching import batch_by_length
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.records import SkipReport
 from clearhead.data.segmentation import Segmenter
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.perplexity import FIXED_SEED, MaskedReport
@@ -113,8 +113,8 @@ def _filling(
     tokenizer: Tokenizer, text: str, masks: Sequence[re.Match[str]], number: int, token: int, probability: float
 ) -> MaskFilling:
     """Return the prediction of a token for one mask, with the whitespace that the token implies."""
-    form, kind = tokenizer.piece(token), tokenizer.config.kind
-    decoded = tokenizer.decode_pieces([token])
+    form, kind = tokenizer.token(token), tokenizer.config.kind
+    decoded = tokenizer.decode_tokens([token])
     if "\ufffd" in decoded:  # a byte that is not a character alone
         decoded = form
     before, after = text[: masks[number].start()], text[masks[number].end() :]
@@ -135,10 +135,10 @@ def find_mask_id(tokenizer: Tokenizer) -> int:
 
 def require_mask(special_tokens: Sequence[str]) -> None:
     """Raise ConfigError if a vocabulary has no mask token."""
-    if MASK not in special_tokens:
+    if MASK_TOKEN not in special_tokens:
         found = ", ".join(special_tokens) or "none"
         raise ConfigError(
-            f"the task mlm needs {MASK} among tokenizer.special_tokens, found {found}; add it, or start from a "
+            f"the task mlm needs {MASK_TOKEN} among tokenizer.special_tokens, found {found}; add it, or start from a "
             "model with it"
         )
 
@@ -203,7 +203,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
 def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer, config: Config) -> MaskedReport:
     """Return loss and accuracy over all texts at fixed masks."""
     total, num_correct = 0.0, 0
-    for indices in length_batches(texts.ids.lengths.tolist(), config.training.batch_tokens):
+    for indices in batch_by_length(texts.ids.lengths.tolist(), config.training.batch_tokens):
         masked = apply_fixed_masks(texts, indices, tokenizer)
         scores = engine.masked_lm([row.ids_S.tolist() for row in masked], [row.positions_M.tolist() for row in masked])
         for index, row, log_probs_MV in zip(indices, masked, scores, strict=True):
@@ -261,7 +261,7 @@ def masking_vocabulary(tokenizer: Tokenizer) -> MaskingVocabulary:
 def build_maskable_rows(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
     """Return the rows with the tokens or words of each that can be masked."""
     specials, are_words = tokenizer.special_ids, config.data.whole_word_masking
-    units = [masking_units(row, tokenizer.words(row) if are_words else None, specials) for row in rows]
+    units = [masking_units(row, tokenizer.word_indices(row) if are_words else None, specials) for row in rows]
     return MaskableRows.build(rows, units, config.data.mask_probability)
 
 

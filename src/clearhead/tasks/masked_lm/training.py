@@ -16,11 +16,11 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, pad
+from clearhead.data.batching import Indices, pad_rows
 from clearhead.data.readers.documents import Document
 from clearhead.data.records import SkipReport
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.tokenizer.tokenizer import MASK
+from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
 from clearhead.engines.engine import EncoderEngine
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.model.loss import Loss
@@ -111,8 +111,8 @@ class MaskedLMTask(ExampleTask[MaskedBatch]):
         [masked] = apply_fixed_masks(self.valid, [0], self.tokenizer)
         ids, positions = masked.ids_S.tolist(), masked.positions_M.tolist()
         [log_probs_MV] = engine.masked_lm([ids], [positions])
-        token, mask_id = self.tokenizer.piece, self.vocabulary.mask_id
-        text = "".join(f" {MASK}" if index == mask_id else token(index) for index in ids[1:-1])
+        token, mask_id = self.tokenizer.token, self.vocabulary.mask_id
+        text = "".join(f" {MASK_TOKEN}" if index == mask_id else token(index) for index in ids[1:-1])
         predicted, gold = (" ".join(map(token, ids_M.tolist()))
                            for ids_M in (log_probs_MV.argmax(-1), self.valid.ids[0][positions]))  # fmt: skip
         return text.replace("▁", " ").strip(), predicted.replace("▁", ""), gold.replace("▁", "")
@@ -120,7 +120,7 @@ class MaskedLMTask(ExampleTask[MaskedBatch]):
 
 def collate(texts: MaskableRows, indices: Sequence[int], masked: Sequence[MaskedRow], pad_id: int) -> MaskedBatch:
     """Return the tensors of masked rows, padded at the end."""
-    ids_NS = torch.from_numpy(pad([row.ids_S.tolist() for row in masked], pad_id))
+    ids_NS = torch.from_numpy(pad_rows([row.ids_S.tolist() for row in masked], pad_id))
     is_target_NS = torch.zeros(ids_NS.shape, dtype=torch.bool)
     for number, row in enumerate(masked):
         is_target_NS[number, row.positions_M] = True

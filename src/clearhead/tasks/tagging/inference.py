@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import Config, DecodingConfig
-from clearhead.data.readers.labelled import TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import TaggedSentence, load_tagged, repair_tags, span_type
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.engine import EncoderEngine
 from clearhead.errors import DataError
@@ -107,7 +107,7 @@ def tag(
     results = []
     scores = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     for text, spans, log_probs_WL in zip(texts, spans_of, scores, strict=True):
-        tags = sound_tags(model.config.labels[label] for label in log_probs_WL.argmax(1))
+        tags = repair_tags(model.config.labels[label] for label in log_probs_WL.argmax(1))
         results.append(mark_spans(text, spans, tags, np.exp(log_probs_WL.max(1))))
     return results
 
@@ -187,9 +187,9 @@ def check_tags(records: Sequence[TaggedSentence], labels: Sequence[str], path: P
     for record in records:
         for line, tag in enumerate(record.tags, record.line):
             if tag not in labels:
-                types = sorted({tag_type(label) for label in labels} - {""})
+                types = sorted({span_type(label) for label in labels} - {""})
                 known = ", ".join(types[:8]) + (", ..." if len(types) > 8 else "")
-                problem = f"expected a type of the training data ({known}), found {tag_type(tag)!r}"
+                problem = f"expected a type of the training data ({known}), found {span_type(tag)!r}"
                 raise DataError.at(path, line, problem)
 
 
@@ -204,4 +204,4 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     sentences = [truncate_words(tokenize_words(model.tokenizer, record.words), limit) for record in gold]
     scores = tag_log_probs(model.encoder_engine, sentences, model.tokenizer, model.config)
     predicted = [[labels[label] for label in log_probs_WL.argmax(1)] for log_probs_WL in scores]
-    return score_spans(predicted, [record.tags for record in gold], [tag_type(label) for label in labels[1:]])
+    return score_spans(predicted, [record.tags for record in gold], [span_type(label) for label in labels[1:]])

@@ -40,7 +40,7 @@ def tokenize_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
     position = start = 0
     for word in words:
         while position < len(encoding.ids) - 1 and (
-            encoding.offsets[position][1] <= start or encoding.pieces[position] == space
+            encoding.offsets[position][1] <= start or encoding.tokens[position] == space
         ):
             position += 1
         firsts.append(position)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from clearhead import config as configs
 from clearhead.config import Config
-from clearhead.data.batching import Indices, pad
+from clearhead.data.batching import Indices, pad_rows
 from clearhead.data.corpus.id_arrays import IdArrays
-from clearhead.data.readers.labelled import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, sound_tags, tag_type
+from clearhead.data.readers.labelled import BEGIN, INSIDE, OUTSIDE, TaggedSentence, load_tagged, repair_tags, span_type
 from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -61,7 +61,7 @@ class TaggingTask(ExampleTask[TagBatch]):
 
     def batch(self, indices: Indices, epoch: int) -> TagBatch:
         """Return the tensors of these sentences."""
-        tags_NS = torch.from_numpy(pad([self.tags[index] for index in indices], IGNORED))
+        tags_NS = torch.from_numpy(pad_rows([self.tags[index] for index in indices], IGNORED))
         return TagBatch(self.dataset.rows(indices, self.tokenizer.pad_id), tags_NS)
 
     def loss(self, model: TokenClassifier, batch: TagBatch) -> Loss:
@@ -85,14 +85,14 @@ class TaggingTask(ExampleTask[TagBatch]):
         """Return F1 over spans and log-loss per word; nothing is decoded."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         scores = tag_log_probs(engine, self.valid_words, self.tokenizer, self.config)
-        predicted = [sound_tags(self.config.labels[tag] for tag in log_probs_WL.argmax(1)) for log_probs_WL in scores]
+        predicted = [repair_tags(self.config.labels[tag] for tag in log_probs_WL.argmax(1)) for log_probs_WL in scores]
         gold = self._valid_tags
         nll_N = [-log_probs_WL[range(len(tags)), tags].sum() for log_probs_WL, tags in zip(scores, gold, strict=True)]
         loss = float(sum(nll_N)) / sum(map(len, gold))
         report = score_spans(predicted, [sentence.tags for sentence in self.valid])
         first = self.valid[0]
         output, reference = (str(tag_split_words(first.words, tags)) for tags in (predicted[0], first.tags))
-        example = (first.parts[0], output, reference)
+        example = (first.fields[0], output, reference)
         return Validation(loss, 100 * report.total.f1, "f1", report.signature, example, self.baseline)
 
 
@@ -104,7 +104,7 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
 
 def collect_tags(records: Sequence[TaggedSentence]) -> list[str]:
     """Return O and, for each type in these sentences, its B- and I- tag, also if only one of them occurs."""
-    types = sorted({tag_type(tag) for record in records for tag in record.tags} - {""})
+    types = sorted({span_type(tag) for record in records for tag in record.tags} - {""})
     return [OUTSIDE, *(prefix + name for name in types for prefix in (BEGIN, INSIDE))]
 
 
@@ -126,7 +126,7 @@ def prepare(
         raise DataError("expected tags such as B-PER, found only O; is the tag the last column?")
     check_tags(records.valid, labels, "validation data")
     if tokenizer is None:
-        tokenizer = Tokenizer.train((record.parts[0] for record in records.train), config.tokenizer)
+        tokenizer = Tokenizer.train((record.fields[0] for record in records.train), config.tokenizer)
     data_settings = {"vocab_size": tokenizer.vocab_size, "num_labels": len(labels)}
     config = configs.override(config, {"model": data_settings, "labels": labels})
     skips, limit = SkipReport(), max_window_tokens(config)

@@ -78,7 +78,7 @@ def count_targets(sequences: IdArrays, size: int, eos_id: int) -> Counts:
     """Return how often each token is a target: the ids of all sequences, each with its end."""
     counts_V = count_ids(sequences.ids, size)
     counts_V[eos_id] += len(sequences)
-    sequences.give_back()
+    sequences.release_pages()
     return counts_V
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.config import Config
-from clearhead.data.batching import Indices, Lengths, pad
+from clearhead.data.batching import Indices, Lengths, pad_rows
 from clearhead.data.corpus.cached_corpus import CachedDocuments, load_documents_cached
-from clearhead.data.corpus.held_out import HeldOutSplit, overlap, split_valid
-from clearhead.data.corpus.id_arrays import IdArrays, Work, ignore_progress
+from clearhead.data.corpus.held_out import HeldOutSplit, find_overlap, split_held_out
+from clearhead.data.corpus.id_arrays import IdArrays, ProgressCallback, ignore_progress
 from clearhead.data.readers.documents import Document, load_documents
 from clearhead.data.readers.lines import excerpt
 from clearhead.data.records import Corpus, R, SkipReport
@@ -40,7 +40,7 @@ class TrainingFiles:
 
     train: Sequence[Path]
     valid: Sequence[Path] = ()
-    work: Work = ignore_progress
+    work: ProgressCallback = ignore_progress
     """Callback for read progress on large files."""
     minimum: int = MIN_RECORDS
     """Smallest number of usable training records."""
@@ -55,7 +55,7 @@ class TaskRecords(Generic[R]):
     corpus: Corpus[R]
     sentences: int = 0
     """Approximate number of sentences, where a record may contain several; 0: each record is one."""
-    work: Work = ignore_progress
+    work: ProgressCallback = ignore_progress
     """Callback for progress of encoding large corpora."""
     names: Sequence[str] = ()
     """Names of the training files."""
@@ -64,7 +64,7 @@ class TaskRecords(Generic[R]):
         """Log the records skipped after reading, and add them to the report of the corpus."""
         for line in skips.messages():
             log(line)
-        self.corpus.skips.absorb(skips)
+        self.corpus.skips.merge(skips)
 
     @property
     def size(self) -> int:
@@ -84,7 +84,7 @@ def load_and_split(
         messages += overlap_warning(corpus.records, valid.records, files.valid)
         parts = HeldOutSplit(corpus.records, list(valid.records))
     else:
-        parts = split_valid(corpus.records, config.data.validation_share, config.data.validation_max)
+        parts = split_held_out(corpus.records, config.data.validation_share, config.data.validation_max)
     records = TaskRecords(parts.train, parts.valid, corpus, work=files.work, names=[str(path) for path in files.train])
     for line in messages:
         log(line)
@@ -94,20 +94,20 @@ def load_and_split(
 
 def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequence[Path]) -> list[str]:
     """Return a warning if validation inputs also occur in the training data, with the line of the first one."""
-    shared = overlap(train, valid)
+    shared = find_overlap(train, valid)
     if not shared:
         return []
     name = f"{valid_paths[0]}:{shared[0].line}" if len(valid_paths) == 1 else f"line {shared[0].line}"
     return [
         f"warning: {len(shared):,} of {len(valid):,} validation inputs are also in the training data, such as {name} "
-        f"({excerpt(shared[0].parts[0])}); the validation score will be too high: remove them from one of the files"
+        f"({excerpt(shared[0].fields[0])}); the validation score will be too high: remove them from one of the files"
     ]
 
 
 def load_and_split_text(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Document]:
     """Read the documents of the files; of fewer than `MIN_RECORDS` documents the end of the text is held out."""
     data = config.data
-    corpus = load_documents_cached(files.train, data.document_unit, work=files.work)
+    corpus = load_documents_cached(files.train, data.document_unit, progress=files.work)
     characters = sum(len(document.text) for document in corpus.records)
     if characters < MIN_CHARACTERS and files.minimum > 1:
         names = " and ".join(map(str, files.train))
@@ -115,7 +115,7 @@ def load_and_split_text(files: TrainingFiles, config: Config, log: Log) -> TaskR
     if files.valid:
         train, valid = corpus.records, load_documents(files.valid, data.document_unit).records
     elif len(corpus.records) >= MIN_RECORDS:
-        train, valid = split_valid(corpus.records, data.validation_share, data.validation_max)
+        train, valid = split_held_out(corpus.records, data.validation_share, data.validation_max)
     else:
         train, valid = split_end(corpus.records, data.validation_share)
         log(f"to validate, the last {100 * data.validation_share:g} % of the text (data.validation_share)")
@@ -150,7 +150,7 @@ def tokenizer_texts(documents: Sequence[Document], log: Log) -> Iterator[str]:
     """Return the texts that a tokenizer is trained on."""
     if isinstance(documents, CachedDocuments) and len(documents) > TOKENIZER_DOCUMENTS:
         log(f"the tokenizer is trained on {TOKENIZER_DOCUMENTS:,} of them")
-        documents = documents.spread(TOKENIZER_DOCUMENTS)
+        documents = documents.sample_evenly(TOKENIZER_DOCUMENTS)
     return (document.text for document in documents)
 
 
@@ -175,7 +175,7 @@ class SequenceDataset:
 
     def rows(self, indices: Indices, pad_id: int) -> Tensor:
         """Return ids_NS of these sequences, padded at the end."""
-        return torch.from_numpy(pad([self.ids[index] for index in indices], pad_id))
+        return torch.from_numpy(pad_rows([self.ids[index] for index in indices], pad_id))
 
 
 def drop_long(

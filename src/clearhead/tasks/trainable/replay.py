@@ -174,8 +174,8 @@ def read_replay(
 def _exclude(records: Sequence[Any], hashes: Set[float]) -> Sequence[Any]:
     """Return the records whose input does not hash to one of these numbers."""
     if isinstance(records, DiskRecords):
-        return records.select(~np.isin(records.places(), list(hashes)))
-    return [record for record in records if hash_fraction(record.parts[0].encode()) not in hashes]
+        return records.select(~np.isin(records.hash_fractions(), list(hashes)))
+    return [record for record in records if hash_fraction(record.fields[0].encode()) not in hashes]
 
 
 def prepare_task(

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Config, DecodingConfig, ModelConfig
-from clearhead.data.batching import Indices, pad, plan_batches
+from clearhead.data.batching import Indices, pad_rows, plan_batches
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats
 from clearhead.data.tokenizer import Tokenizer
-from clearhead.decoding.requests import Hypothesis, Request
+from clearhead.decoding.requests import Hypothesis, NoOutputError, Request
 from clearhead.engines import constrained_decoding
-from clearhead.engines.engine import NoOutputError
 from clearhead.engines.torch_forward import device_of, evaluating, on_device
 from clearhead.errors import ConfigError
 from clearhead.evaluation.metrics import OutputCounts
@@ -51,14 +50,14 @@ class Seq2SeqBatch:
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources and targets, which have no start and end tokens, padded at the end."""
     ended = [[*source, model.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad(ended, model.pad_id)), targets, model)
+    return with_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
 
 
 def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources that are tensors already, and of their targets."""
     shifted = [[model.decoder_start_id, *target] for target in targets]
     ended = [[*target, model.eos_id] for target in targets]
-    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad(rows, model.pad_id)) for rows in (shifted, ended))
+    tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad_rows(rows, model.pad_id)) for rows in (shifted, ended))
     return Seq2SeqBatch(src, tgt_in_NT, tgt_out_NT)
 
 

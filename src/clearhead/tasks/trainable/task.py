@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from clearhead.config import Config
-from clearhead.data.batching import Indices, Lengths, divide, plan_batches, work_of_pairs
+from clearhead.data.batching import Indices, Lengths, estimate_work, plan_batches, split_by_work
 from clearhead.data.corpus.sampling_weights import Repeats
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.evaluation.metrics import OutputCounts
@@ -190,8 +190,8 @@ class ExampleTask(Generic[Batch]):
     def split(self, indices: Indices, parts: int) -> list[Indices]:
         """Return the batch in parts of neighbours in length, so that each part has less padding than the whole."""
         examples = self._examples
-        work_N = work_of_pairs(examples.source_lengths_N[indices], examples.target_lengths_N[indices])
-        return divide(indices, parts, work_N)
+        work_N = estimate_work(examples.source_lengths_N[indices], examples.target_lengths_N[indices])
+        return split_by_work(indices, parts, work_N)
 
     def tokens(self, indices: Indices) -> int:
         """Return the number of predictions in these examples."""

@@ -14,7 +14,7 @@ from clearhead.config import Config, DecodingConfig
 from clearhead.data.readers.pairs import Pair, load_pairs
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.segmentation import TARGET_TOKEN, TARGET_TOKEN_OR_TASK_PREFIX, SegmentedText, Segmenter, SplitMode
-from clearhead.data.shortlist import BEST, FREQUENT, Shortlist, make_shortlist
+from clearhead.data.shortlist import CANDIDATES_PER_TOKEN, NUM_FREQUENT, Shortlist, make_shortlist
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.decoding.requests import AllowedTokens, Constraints, Hypothesis, Request
 from clearhead.engines import constrained_decoding
@@ -24,7 +24,6 @@ from clearhead.evaluation.perplexity import perplexity
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.tasks.generated_text import INCOMPLETE_CHARACTER, Translation, join_translations
 from clearhead.tasks.lexical_constraints import find_unmet_constraints, resolve_constraints
-from clearhead.tasks.registry import get_task
 from clearhead.tasks.scoring import mean_target_nll
 from clearhead.tasks.task import LoadedModel, Log, usable_records
 from clearhead.tasks.text_codec import TextCodec, max_input_tokens
@@ -40,7 +39,7 @@ def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
 
     A part has at most as many tokens as the model accepts, with one position for the end.
     """
-    data, encode = model.config.data, get_task(model.config.task).codec.encode
+    data, encode = model.config.data, model.task.codec.encode
     mode: SplitMode = data.split if split and data.split != "auto" else "none"
     language = data.languages[0] if data.languages else ""
     prefix = TARGET_TOKEN_OR_TASK_PREFIX if data.split == "none" else TARGET_TOKEN
@@ -63,7 +62,7 @@ def translate_segmented(
     A skipped text (None) gives one translation with finish reason skipped, an empty text an empty one.
     """
     parts = [(line, part) for line, text in enumerate(texts, first_line) if text for part in text.parts]
-    encoded = get_task(model.config.task).codec.encode(model.tokenizer, [part for _, part in parts])
+    encoded = model.task.codec.encode(model.tokenizer, [part for _, part in parts])
     lines = [line for line, _ in parts]
     found = iter(search_texts(model, encoded, n_best, settings, lines, engine, shortlist, cancellation))
     results: list[list[Translation]] = []
@@ -117,7 +116,9 @@ def add_shortlist(
     """Return the constraints of an output with the shortlist of its source."""
     if shortlist is None:
         return constraints
-    return replace(constraints or Constraints(), shortlist=AllowedTokens(shortlist.of(source), shortlist.vocab_size))
+    return replace(
+        constraints or Constraints(), shortlist=AllowedTokens(shortlist.allowed_targets(source), shortlist.vocab_size)
+    )
 
 
 def _request(model: LoadedModel, ids: Sequence[int], constraints: Constraints | None, line: int) -> Request:
@@ -132,13 +133,15 @@ def to_translations(
     model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig
 ) -> list[Translation]:
     """Return hypotheses as translations; one empty translation if there are none, since the source is empty."""
-    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+    tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     return [
         Translation.from_hypothesis(
             hypothesis,
             detokenize(tokenizer, hypothesis.tokens),
             tokenizer,
-            find_unmet_constraints(settings, tokenizer, tokenizer.decode_pieces(hypothesis.tokens)),
+            find_unmet_constraints(settings, tokenizer, tokenizer.decode_tokens(hypothesis.tokens))
+            if settings.has_constraints
+            else (),
         )
         for hypothesis in hypotheses or [Hypothesis((), 0.0, 0.0, (), "end")]
     ]
@@ -148,7 +151,7 @@ def stream(
     model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int = 1
 ) -> Generator[str, None, Hypothesis]:
     """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
-    tokenizer, detokenize = model.tokenizer.target, get_task(model.config.task).codec.detokenize
+    tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
     search = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
     shown, tokens = "", list[int]()
@@ -176,7 +179,7 @@ def alternatives(
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> "TranslationReport":
     """Return BLEU, chrF, exact match and perplexity."""
-    pairs = usable_records(load_pairs(paths, sys.maxsize, table=TableOptions.of(model.config.data)), log)
+    pairs = usable_records(load_pairs(paths, sys.maxsize, table=TableOptions.from_config(model.config.data)), log)
     report = score_translations(model, translate_unsplit(model, [pair.source for pair in pairs], decoding), pairs)
     if report.perplexity is None:
         log("perplexity is omitted: some pairs have more tokens than the model accepts")
@@ -198,7 +201,7 @@ def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence
     block, encoded = encode_pairs(pairs, model.tokenizer, EncodingSettings(model.config.model.max_positions))
     reference_perplexity = None
     if len(encoded) == len(pairs):
-        reference_perplexity = perplexity(mean_target_nll(model.scoring_engine, block.store, model.tokenizer.eos_id))
+        reference_perplexity = perplexity(mean_target_nll(model.scoring_engine, block.pair_ids, model.tokenizer.eos_id))
     return evaluate_texts(
         texts,
         references,
@@ -219,9 +222,11 @@ def scoring_tokenizer(config: Config) -> str:
     return "none" if config.tokenizer.kind == "pretokenized" else "13a"
 
 
-def learn_shortlist(model: LoadedModel, pairs: Sequence[Pair], best: int = BEST, frequent: int = FREQUENT) -> Shortlist:
+def learn_shortlist(
+    model: LoadedModel, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
+) -> Shortlist:
     """Return the `best` likeliest target tokens of each source token, and the `frequent` ones allowed everywhere."""
-    encode, source, target = get_task(model.config.task).codec.encode, model.tokenizer, model.tokenizer.target
+    encode, source, target = model.task.codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
         encode(source, [pair.source for pair in pairs]),
         encode(target, [pair.target for pair in pairs]),
@@ -241,6 +246,6 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
 
 def _shared_text_tokens(source: Tokenizer, target: Tokenizer) -> list[int]:
     """Return the tokens of text that have the same id on both sides; none if the vocabularies differ."""
-    if [*map(source.piece, range(source.vocab_size))] != [*map(target.piece, range(target.vocab_size))]:
+    if [*map(source.token, range(source.vocab_size))] != [*map(target.token, range(target.vocab_size))]:
         return []
-    return [token for token in range(source.vocab_size) if source.surface(token)]
+    return [token for token in range(source.vocab_size) if source.token_bytes(token)]

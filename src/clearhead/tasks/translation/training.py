@@ -10,14 +10,14 @@ from clearhead import config as configs
 from clearhead.config import Config, DataConfig
 from clearhead.data.batching import Indices
 from clearhead.data.corpus.cached_corpus import CachedPairs, PairFilters, load_pairs_cached
-from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, too_long
+from clearhead.data.corpus.encoding import EncodingSettings, encode_cached, encode_pairs, skip_reason
 from clearhead.data.corpus.id_arrays import PairIds
 from clearhead.data.corpus.sampling_weights import Repeats, describe_epoch_repeats, epoch_repeats
 from clearhead.data.readers.pairs import Pair, are_tables
 from clearhead.data.readers.tables import TableOptions
 from clearhead.data.records import Corpus, SkipReport
-from clearhead.data.segmentation import choose_split, is_language
-from clearhead.data.tokenizer import Tokenizer, tag_piece
+from clearhead.data.segmentation import choose_split, is_language_code
+from clearhead.data.tokenizer import Tokenizer, tag_token
 from clearhead.data.tokenizer.bpe_dropout import BpeDropout
 from clearhead.errors import ConfigError, DataError
 from clearhead.evaluation.metrics import Score, bleu, chrf, count_outputs
@@ -70,7 +70,7 @@ class TranslationTask(Seq2SeqTask):
         self.valid_pairs = valid_pairs[: config.training.validate_lines]
         self._dropout = BpeDropout(tokenizer, config.data.bpe_dropout) if config.data.bpe_dropout else None
         self._unreleased = 0
-        train.give_back()
+        train.release_pages()
         if not len(train) or not len(valid):
             raise DataError("no pair is left to train or validate on; raise data.max_tokens or add data")
 
@@ -78,7 +78,7 @@ class TranslationTask(Seq2SeqTask):
         """Return the tensors of these pairs. BPE dropout is a pure function of seed, epoch and pair."""
         self._unreleased += len(indices)
         if self._unreleased > RELEASE_INTERVAL:
-            self.train.give_back()
+            self.train.release_pages()
             self._unreleased = 0
         if self._dropout is None:
             return collate_pairs(self.train, indices, self.config.model)
@@ -92,12 +92,12 @@ class TranslationTask(Seq2SeqTask):
     def _resegment(self, ids: list[int], num_tags: int, epoch: int, index: int, side: int) -> list[int]:
         """Return the text after the tags in other tokens; the same ones if the others exceed the network's limit."""
         assert self._dropout is not None
-        dropped = self._dropout.cut(ids[num_tags:], self.config.training.seed, epoch, index, side)
+        dropped = self._dropout.sample_tokens(ids[num_tags:], self.config.training.seed, epoch, index, side)
         return ids[:num_tags] + dropped if num_tags + len(dropped) < max_input_tokens(self.config) else ids
 
     def lines(self, indices: Indices) -> Sequence[int | str]:
         """Return the lines of these pairs in the training files, with the names of the files if there are several."""
-        lines, corpus_N = super().lines(indices), self.train.corpus_N
+        lines, corpus_N = super().lines(indices), self.train.file_index_N
         if corpus_N is None or not corpus_N.any():
             return lines
         return [f"{self.names[file]}:{line}" for file, line in zip(corpus_N[indices].tolist(), lines, strict=True)]
@@ -155,7 +155,7 @@ def check_files(files: TrainingFiles, data: DataConfig) -> None:
     _check_count("source_tags", data.source_tags, "tags", files.train)
     _check_count("validation_tags", data.validation_tags, "tags", files.valid)
     for paths in (files.train, files.valid):
-        if paths and not are_tables(paths) and TableOptions.of(data) != TableOptions():
+        if paths and not are_tables(paths) and TableOptions.from_config(data) != TableOptions():
             names = " and ".join(map(str, paths))
             raise ConfigError(f"{names} are two line files, which have no columns; leave out --columns and data.header")
     if files.valid and data.source_tags and not data.validation_tags:
@@ -170,8 +170,8 @@ def _check_count(name: str, values: Sequence[object], kind: str, paths: Sequence
 
 def load_training_pairs(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
     """Return the pairs of some of the files."""
-    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.of(data))
-    return load_pairs_cached(paths, filters, minimum, work=files.work)
+    filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.from_config(data))
+    return load_pairs_cached(paths, filters, minimum, progress=files.work)
 
 
 def prepare(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
@@ -183,9 +183,9 @@ def prepare(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | N
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.target.vocab_size}})
     train, valid, valid_pairs = encode_records(records, tokenizer, config, log)
-    assert train.corpus_N is not None
-    repeats_N = epoch_repeats(train.corpus_N, config.data.file_weights, config.data.sampling_temperature)
-    for line in describe_epoch_repeats(train.corpus_N, repeats_N) if repeats_N is not None else ():
+    assert train.file_index_N is not None
+    repeats_N = epoch_repeats(train.file_index_N, config.data.file_weights, config.data.sampling_temperature)
+    for line in describe_epoch_repeats(train.file_index_N, repeats_N) if repeats_N is not None else ():
         log(line)
     task = TranslationTask(config, tokenizer, train, valid, valid_pairs, repeats_N, records.names)
     return PreparedTask(config, tokenizer, task)
@@ -211,12 +211,12 @@ def languages_from_names(names: Sequence[str]) -> tuple[str, ...]:
     if len(names) != 2 or are_tables([Path(name) for name in names]):
         return ()
     suffixes = tuple(re.sub(r"\.(?:gz|zst)$", "", name).rpartition(".")[2] for name in names)
-    return suffixes if all(map(is_language, suffixes)) and suffixes[0] != suffixes[1] else ()
+    return suffixes if all(map(is_language_code, suffixes)) and suffixes[0] != suffixes[1] else ()
 
 
 def add_tag_tokens(config: Config) -> Config:
     """Return the config with a special token of the tokenizer for each tag."""
-    tokens = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_piece, config.data.source_tags)))
+    tokens = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_token, config.data.source_tags)))
     return configs.override(config, {"tokenizer": {"special_tokens": tuple(tokens)}})
 
 
@@ -224,8 +224,8 @@ def tokenizer_texts(pairs: Sequence[Pair], log: Log) -> Iterator[str]:
     """Return both sides of the pairs that a tokenizer is trained on."""
     if isinstance(pairs, CachedPairs) and len(pairs) > TOKENIZER_PAIRS:
         log(f"the tokenizer is trained on {TOKENIZER_PAIRS:,} of them")
-        pairs = pairs.spread(TOKENIZER_PAIRS)
-    return (text for pair in pairs for text in pair.parts)
+        pairs = pairs.sample_evenly(TOKENIZER_PAIRS)
+    return (text for pair in pairs for text in pair.fields)
 
 
 def encode_records(
@@ -239,7 +239,7 @@ def encode_records(
 
     if isinstance(records.train, CachedPairs):
         train = encode_cached(records.train, tokenizer, settings(data.source_tags), skips, records.work)
-        log(f"token ids cached in {records.train.columns.folder.parent}")
+        log(f"token ids cached in {records.train.arrays.folder.parent}")
     else:
         train, _ = _encode(records.train, tokenizer, settings(data.source_tags), skips)
     valid, valid_pairs = _encode(records.valid, tokenizer, settings(data.validation_tags or data.source_tags), skips)
@@ -252,6 +252,6 @@ def _encode(
 ) -> tuple[PairIds, list[Pair]]:
     """Return the pairs as ids, and the pairs that are short enough; add the others to `skips`."""
     block, short = encode_pairs(pairs, tokenizer, settings)
-    for line in block.long_lines:
-        skips.add(too_long(settings), "pairs", line)
-    return block.store, short
+    for line in block.too_long_lines:
+        skips.add(skip_reason(settings), "pairs", line)
+    return block.pair_ids, short

@@ -1,59 +1,60 @@
-// For models that read: labels, tags, masked words; and for pictures, their patches.
-import { button, el, heading, probability, shown, svg } from "../draw.js";
+// Predictions of models that do not generate text: labels, tags, masked words. Also the attention over image patches.
+import { button, displayText, el, heading, probability, svg } from "../draw.js";
 import { css, ink, sequential } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
-const SIDE = 168;
+const PATCHES_SIZE = 168;
 
-function bars(options, chosen) {
-  return el("div", { class: "bars" }, options.map((option) => {
+function probabilityBars(candidates, predicted) {
+  return el("div", { class: "bars" }, candidates.map((candidate) => {
     const fill = el("div", { class: "fill" });
-    fill.style.width = `${100 * Math.exp(option.log_prob)}%`;
-    return [el("span", { class: option.token === chosen ? "chip" : "" }, shown(option.text)), el("div", { class: "track" }, fill), el("span", { class: "mono" }, probability(option.log_prob))];
+    fill.style.width = `${100 * Math.exp(candidate.log_prob)}%`;
+    return [el("span", { class: candidate.token === predicted ? "chip" : "" }, displayText(candidate.text)), el("div", { class: "track" }, fill), el("span", { class: "mono" }, probability(candidate.log_prob))];
   }));
 }
 
-const isGap = (place) => place.text === "<mask>";
+const isMask = (position) => position.text === "<mask>";
 
-// The text with the words that the model would put into its gaps.
-export function filled(trace) {
-  const words = trace.source.flatMap((place, index) => (isGap(place) ? [shown(trace.outputs[index].text)] : []));
-  if (!words.length) return `${trace.source_text} (no gap: write [MASK] where a word is to be found)`;
+// The text with the predicted words instead of the masks.
+export function filledText(trace) {
+  const words = trace.source.flatMap((position, index) => (isMask(position) ? [displayText(trace.outputs[index].text)] : []));
+  if (!words.length) return `${trace.source_text} (no mask: write [MASK] for a word to predict)`;
   return trace.source_text.replace(/\[MASK\]|<mask>/g, () => words.shift() ?? "");
 }
 
 export const answer = {
   id: "answer",
   title: "Answer",
-  tour: "What the model answers, and how sure it is: the label of a text or picture, the tag of every word, the word in a gap.",
-  applies: (app) => app.trace?.outputs.length > 0 && !app.card.writes,
+  tour: "The model's prediction and its probability: the label of a text or image, the tag of every word, the word for a mask.",
+  applies: (app) => app.trace?.outputs.length > 0 && !app.model.generates_text,
   async draw(root, app) {
     const { trace } = app;
-    const gap = trace.source.findIndex(isGap);
-    if (gap >= 0 && state.output === "0") set({ output: gap }, { quiet: true });
-    const picked = Math.min(Number(state.output), trace.outputs.length - 1);
-    const isOne = trace.outputs.length === 1;
-    const words = isOne ? [] : trace.source.map((place, index) => button(`${shown(place.text)} · ${shown(trace.outputs[index].text)}`, () => set({ output: index }), { "aria-pressed": String(index === picked), class: "mono" }));
-    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(isOne ? `The answer is ${trace.target_text}` : "One answer a place; choose one", isOne ? "The labels, by probability." : "A place, and what the model says of it.")), saveButtons(() => root, "answer")),
-      el("div", { class: "row" }, words), el("h3", {}, isOne ? "Labels" : `For ${shown(trace.source[picked].text)}`), bars(trace.candidates[picked], trace.outputs[picked].token)));
+    const mask = trace.source.findIndex(isMask);
+    if (mask >= 0 && state.output === "0") set({ output: mask }, { quiet: true });
+    const selected = Math.min(Number(state.output), trace.outputs.length - 1);
+    const isSingle = trace.outputs.length === 1;
+    const positions = isSingle ? [] : trace.source.map((position, index) => button(`${displayText(position.text)} · ${displayText(trace.outputs[index].text)}`, () => set({ output: index }), { "aria-pressed": String(index === selected), class: "mono" }));
+    const title = isSingle ? heading(`Prediction: ${trace.target_text}`, "Labels, by probability.") : heading("One prediction per position", "Select a position to see its candidates.");
+    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, title), saveButtons(() => root, "answer")),
+      el("div", { class: "row" }, positions), el("h3", {}, isSingle ? "Labels" : `For ${displayText(trace.source[selected].text)}`), probabilityBars(trace.candidates[selected], trace.outputs[selected].token)));
   },
   async update(root, app, changed) { if (changed.has("output")) { root.replaceChildren(); await this.draw(root, app); } },
 };
 
-// A row of a head over a picture: every patch in the colour of its weight.
-export function drawPatches(trace, record, part, row) {
-  const { rows, columns, has_class_token: hasClass } = trace.grid;
-  const first = hasClass ? 1 : 0;
+// One row of a head over an image: every patch in the color of its weight.
+export function drawPatches(trace, record, head, row) {
+  const { rows, columns, has_class_token: hasClassToken } = trace.grid;
+  const first = hasClassToken ? 1 : 0;
   const weights = record.weights[row];
-  if (part.kind === "decoder") return null;
-  const size = Math.floor(SIDE / Math.max(rows, columns));
-  const most = Math.max(...weights, 1e-9);
-  const drawing = svg("svg", { width: columns * size + 2, height: rows * size + 2, role: "img", class: "patches", "aria-label": "Where this place looks in the picture" });
+  if (head.kind === "decoder") return null;
+  const size = Math.floor(PATCHES_SIZE / Math.max(rows, columns));
+  const largest = Math.max(...weights, 1e-9);
+  const drawing = svg("svg", { width: columns * size + 2, height: rows * size + 2, role: "img", class: "patches", "aria-label": "Attention over image patches" });
   for (let patch = 0; patch < rows * columns; patch += 1) {
     const [y, x] = [Math.floor(patch / columns), patch % columns];
-    drawing.append(svg("rect", { x: 1 + x * size, y: 1 + y * size, width: size, height: size, fill: css(sequential(weights[first + patch] / most)), stroke: ink("line") }, svg("title", {}, `patch ${y},${x}: ${weights[first + patch].toFixed(7)}`)));
+    drawing.append(svg("rect", { x: 1 + x * size, y: 1 + y * size, width: size, height: size, fill: css(sequential(weights[first + patch] / largest)), stroke: ink("line") }, svg("title", {}, `patch ${y},${x}: ${weights[first + patch].toFixed(7)}`)));
   }
-  const looks = part.kind === "cross" ? `→${trace.outputs[row].text}` : trace.source[row].text;
-  return el("figure", { class: "small" }, drawing, el("figcaption", { class: "quiet" }, `where ${looks} looks${hasClass ? `; class token ${weights[0].toFixed(3)}` : ""}`));
+  const query = head.kind === "cross" ? `→${trace.outputs[row].text}` : trace.source[row].text;
+  return el("figure", { class: "small" }, drawing, el("figcaption", { class: "quiet" }, `attention of ${query}${hasClassToken ? `; class token ${weights[0].toFixed(3)}` : ""}`));
 }

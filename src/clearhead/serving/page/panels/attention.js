@@ -1,7 +1,7 @@
-// The first panel: all heads as thumbnails, one head large, and the arithmetic of one of its cells.
+// The first panel: all heads as thumbnails, one head in detail, and the arithmetic of one of its cells.
 import { el } from "../draw.js";
 import { drawArithmetic } from "./arithmetic.js";
-import { drawGrid, markGrid } from "./grid.js";
+import { drawGrid, markSelectedHead } from "./grid.js";
 import { drawHead } from "./head.js";
 
 const SELECTION = ["kind", "layer", "head"];
@@ -9,7 +9,7 @@ const SELECTION = ["kind", "layer", "head"];
 export const attention = {
   id: "attention",
   title: "Attention",
-  tour: "Every head of every layer at once. A row is a word that looks, a column a word that is looked at; the stronger the colour, the more. Choose a head to see it large, a cell to see how its number is made.",
+  tour: "Every head of every layer. Rows are queries, columns are keys; the stronger the color, the larger the weight. Select a head to see it in detail, and a cell to see how its weight is computed.",
   applies: (app) => app.trace?.heads.length > 0,
   async draw(root, app) {
     const grid = el("section", { class: "card", id: "grid", "aria-label": "All heads" });
@@ -22,7 +22,7 @@ export const attention = {
   async update(root, app, changed) {
     const [grid, head, arithmetic] = ["#grid", "#head", "#arithmetic"].map((id) => root.querySelector(id));
     if (changed.has("sort") || changed.has("hide")) await drawGrid(grid, app);
-    else if (SELECTION.some((key) => changed.has(key))) markGrid(grid);
+    else if (SELECTION.some((key) => changed.has(key))) markSelectedHead(grid);
     if ([...SELECTION, "hide", "view"].some((key) => changed.has(key))) await drawHead(head, app);
     if ([...SELECTION, "row", "column", "keys"].some((key) => changed.has(key))) await drawArithmetic(arithmetic, app);
   },

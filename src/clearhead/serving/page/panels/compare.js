@@ -1,63 +1,71 @@
-// Panel 11: two models, or two sentences, side by side, with a map of the differences where both have the same cells.
+// Two models, or two sentences, next to each other, with a map of the differences if both have the same cells.
 import * as api from "../api.js";
 import { button, el, fixed, headName, heading, note } from "../draw.js";
-import { matrix } from "../matrix.js";
+import { drawMatrix } from "../matrix.js";
 import { diverging } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
-import { columnPlaces, rowName, rowPlaces } from "../view.js";
-import { chosenPart } from "./head.js";
-import { sideBySide } from "./what_if.js";
+import { keyPositions, queryPositions, rowName } from "../view.js";
+import { selectedHead } from "./head.js";
+import { beforeAndAfter } from "./what_if.js";
 
-function picture(trace, record, kind, label) {
-  const rows = rowPlaces(trace, kind).map((_, t) => rowName(trace, kind, t));
-  return el("div", { class: "scroll", tabindex: 0 }, matrix({ weights: record.weights, allowed: record.allowed, rows, columns: columnPlaces(trace, kind).map((place) => place.text), label, room: 300 }));
+const MATRIX_SIZE = 300;
+
+function labels(trace, kind) {
+  return { rows: queryPositions(trace, kind).map((_, t) => rowName(trace, kind, t)), columns: keyPositions(trace, kind).map((position) => position.text) };
 }
 
-function difference(one, other, traces, kind) {
-  const isSame = one.weights.length === other.weights.length && one.weights[0].length === other.weights[0].length;
-  if (!isSame) return note(`No difference map: one is ${one.weights.length} × ${one.weights[0].length}, the other ${other.weights.length} × ${other.weights[0].length} cells. Force the same target, or choose a sentence of the same length.`);
-  const weights = one.weights.map((row, t) => row.map((weight, s) => weight - other.weights[t][s]));
+function headMatrix(trace, record, kind, label) {
+  return el("div", { class: "scroll", tabindex: 0 }, drawMatrix({ weights: record.weights, allowed: record.allowed, ...labels(trace, kind), label, maxSize: MATRIX_SIZE }));
+}
+
+function differenceMap(first, second, trace, kind) {
+  const isSameSize = first.weights.length === second.weights.length && first.weights[0].length === second.weights[0].length;
+  if (!isSameSize) return note(`No difference map: the first head has ${first.weights.length} × ${first.weights[0].length} cells, the second ${second.weights.length} × ${second.weights[0].length}. Force the same target, or use a sentence of the same length.`);
+  const weights = first.weights.map((row, t) => row.map((weight, s) => weight - second.weights[t][s]));
   const largest = Math.max(...weights.map((row) => Math.max(...row.map(Math.abs))));
-  const rows = rowPlaces(traces[0], kind).map((_, t) => rowName(traces[0], kind, t));
-  return el("div", {}, el("h3", {}, "Difference: first minus second"), el("p", { class: "small quiet", id: "largest", "data-largest": largest }, `largest ${fixed(largest, 4)}; blue: more in the first, orange: more in the second`),
-    el("div", { class: "scroll", tabindex: 0 }, matrix({ weights, allowed: one.allowed, rows, columns: columnPlaces(traces[0], kind).map((place) => place.text), label: "Difference map", room: 300, colour: diverging })));
+  return el("div", {}, el("h3", {}, "Difference: first minus second"), el("p", { class: "small quiet", id: "largest", "data-largest": largest }, `largest ${fixed(largest, 4)}; blue: larger in the first, orange: larger in the second`),
+    el("div", { class: "scroll", tabindex: 0 }, drawMatrix({ weights, allowed: first.allowed, ...labels(trace, kind), label: "Difference map", maxSize: MATRIX_SIZE, color: diverging })));
 }
 
-async function show(app, box) {
-  const model = state.second || app.card.name;
-  const text = state.other || app.trace.source_text;
-  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", off: "", positions: "", hypothesis: "0" }), model, ...(app.card.reads_images ? {} : { text }) });
-  const part = chosenPart();
-  const own = other.heads.some((one) => one.kind === part.kind && one.layer === part.layer && one.head === part.head) ? part : other.heads.find((one) => one.kind === part.kind) ?? other.heads[0];
-  const titles = [`${app.card.name}`, model === app.card.name ? "the other sentence" : model];
-  const parts = !(app.trace.outputs.length && other.outputs.length) ? [] : [sideBySide(app.trace.target_text, other.target_text, titles), el("p", { id: "compared" }, `log-probability ${fixed(app.trace.log_prob)} and ${fixed(other.log_prob)}`)];
-  if (part.kind && own) {
-    const [first, second] = await Promise.all([api.head(app.trace.id, part), api.head(other.id, own)]);
-    parts.push(el("div", { class: "halves" }, el("div", {}, el("h3", {}, `${titles[0]}: ${headName(part)}`), picture(app.trace, first, part.kind, "First")), el("div", {}, el("h3", {}, `${titles[1]}: ${headName(own)}`), picture(other, second, own.kind, "Second"))),
-      part.kind === own.kind ? difference(first, second, [app.trace, other], part.kind) : note("The other model has no attention of this kind."));
+async function showComparison(app, box) {
+  const model = state.second_model || app.model.name;
+  const text = state.second_text || app.trace.source_text;
+  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", ablated: "", positions: "", hypothesis: "0" }), model, ...(app.model.reads_images ? {} : { text }) });
+  const firstHead = selectedHead();
+  const sameHead = other.heads.some((head) => headName(head) === headName(firstHead));
+  const secondHead = sameHead ? firstHead : other.heads.find((head) => head.kind === firstHead.kind) ?? other.heads[0];
+  const titles = [app.model.name, model === app.model.name ? "second sentence" : model];
+  const hasOutputs = app.trace.outputs.length && other.outputs.length;
+  const content = hasOutputs ? [beforeAndAfter(app.trace.target_text, other.target_text, titles), el("p", { id: "compared" }, `log-probability ${fixed(app.trace.log_prob)} and ${fixed(other.log_prob)}`)] : [];
+  if (firstHead.kind && secondHead) {
+    const [first, second] = await Promise.all([api.head(app.trace.id, firstHead), api.head(other.id, secondHead)]);
+    content.push(el("div", { class: "halves" },
+      el("div", {}, el("h3", {}, `${titles[0]}: ${headName(firstHead)}`), headMatrix(app.trace, first, firstHead.kind, "First")),
+      el("div", {}, el("h3", {}, `${titles[1]}: ${headName(secondHead)}`), headMatrix(other, second, secondHead.kind, "Second"))),
+    firstHead.kind === secondHead.kind ? differenceMap(first, second, app.trace, firstHead.kind) : note("The second model has no attention of this kind."));
   }
-  box.replaceChildren(...parts);
+  box.replaceChildren(...content);
 }
 
 export const compare = {
   id: "compare",
   title: "Compare",
-  tour: "Two models on one sentence, or one model on two sentences: outputs with their differences marked, one head of each, and where they differ.",
-  applies: (app) => app.trace && !(app.card.reads_images && app.cards.length < 2),
+  tour: "Two models on one sentence, or one model on two sentences: outputs with their differences marked, one head of each, and a map of the differences.",
+  applies: (app) => app.trace && !(app.model.reads_images && app.models.length < 2),
   async draw(root, app) {
     const box = el("div", { id: "comparison", class: "stack", "aria-live": "polite" });
-    const fits = app.cards.filter((card) => card.reads_images === app.card.reads_images);
-    const model = el("select", { id: "second" }, fits.map((card) => el("option", { value: card.name }, card.name)));
-    model.value = state.second || (fits.find((card) => card.name !== app.card.name) ?? app.card).name;
-    const text = el("input", { id: "other", class: "grow", dir: "auto", value: state.other || app.trace.source_text, "aria-label": "Second sentence" });
-    const go = async () => {
-      set({ second: model.value, other: text.value === app.trace.source_text ? "" : text.value });
-      try { await show(app, box); } catch (problem) { if (problem instanceof api.Problem) box.replaceChildren(note(problem.message)); else app.fail(problem); }
+    const comparable = app.models.filter((model) => model.reads_images === app.model.reads_images);
+    const model = el("select", { id: "second-model" }, comparable.map((option) => el("option", { value: option.name }, option.name)));
+    model.value = state.second_model || (comparable.find((option) => option.name !== app.model.name) ?? app.model).name;
+    const text = el("input", { id: "second-text", class: "grow", dir: "auto", value: state.second_text || app.trace.source_text, "aria-label": "Second sentence" });
+    const run = async () => {
+      set({ second_model: model.value, second_text: text.value === app.trace.source_text ? "" : text.value });
+      try { await showComparison(app, box); } catch (error) { if (error instanceof api.ApiError) box.replaceChildren(note(error.message)); else app.showError(error); }
     };
-    root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The head that is compared is the one chosen under Attention.")), saveButtons(() => box, "comparison")),
-      el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.card.reads_images && text, button("Compare", go, { id: "compare-run", class: "primary" })), box));
-    if (state.second || state.other) await go();
-    else box.replaceChildren(note(app.cards.length > 1 ? "Choose a model or change the sentence, and compare." : "Change the sentence and compare; with clearhead serve DIR DIR2 two models can be compared."));
+    root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The compared head is the one selected in the panel Attention.")), saveButtons(() => box, "comparison")),
+      el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.model.reads_images && text, button("Compare", run, { id: "compare-run", class: "primary" })), box));
+    if (state.second_model || state.second_text) await run();
+    else box.replaceChildren(note(app.models.length > 1 ? "Select a model or change the sentence, then compare." : "Change the sentence, then compare. To compare two models, start clearhead serve DIR DIR2."));
   },
 };

@@ -1,102 +1,102 @@
-// Panel 3: layers x heads as thumbnails, in their places or sorted by a measure.
+// All heads as thumbnails, arranged by layer and head or sorted by a statistic.
 import * as api from "../api.js";
-import { bytes } from "../api.js";
-import { KINDS, button, el, fixed, headName, partId } from "../draw.js";
+import { KIND_NAMES, button, el, fixed, headName, headRef } from "../draw.js";
 import { isDark, painter } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
-const SORTS = {
-  place: "by layer and head", entropy: "by entropy, sharp first", distance: "by distance, near first",
-  diagonality: "by diagonality, most first", effect: "by effect when switched off",
+const SORT_NAMES = {
+  layer: "by layer and head", entropy: "by entropy, lowest first", distance: "by distance, nearest first",
+  diagonality: "by diagonality, highest first", effect: "by effect of ablation",
 };
 
-const painted = new WeakMap(); // a head as it came -> its picture in each theme: another order paints nothing anew
+const canvases = new WeakMap(); // thumbnail -> its canvas in each theme, so that sorting paints nothing again
 
-function picture(one, allowed) {
-  const known = painted.get(one) ?? {};
-  painted.set(one, known);
+function thumbnailCanvas(thumbnail, allowed) {
+  const byTheme = canvases.get(thumbnail) ?? {};
+  canvases.set(thumbnail, byTheme);
   const theme = isDark() ? "dark" : "light";
-  known[theme] ??= paint(one, allowed);
-  return known[theme];
+  byTheme[theme] ??= paintThumbnail(thumbnail, allowed);
+  return byTheme[theme];
 }
 
-function paint(one, allowed) {
-  const canvas = el("canvas", { "aria-hidden": "true", width: Math.max(1, one.columns), height: Math.max(1, one.rows) });
+function paintThumbnail(thumbnail, allowed) {
+  const canvas = el("canvas", { "aria-hidden": "true", width: Math.max(1, thumbnail.columns), height: Math.max(1, thumbnail.rows) });
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  const words = new Uint32Array(image.data.buffer);
-  const colour = painter();
-  bytes(one.pixels).forEach((value, index) => { words[index] = allowed[index] ? colour(value / 255) : 0; });
+  const pixels = new Uint32Array(image.data.buffer);
+  const color = painter();
+  api.decodeBase64(thumbnail.pixels).forEach((value, index) => { pixels[index] = allowed[index] ? color(value / 255) : 0; });
   context.putImageData(image, 0, 0);
   return canvas;
 }
 
-const isChosen = (one) => partId(one) === partId(state);
+const isSelected = (head) => headRef(head) === headRef(state);
 
-function thumb(one, small, allowed, caption) { // a caption is part of the name, for those who speak to the page
-  const label = `${caption ? `${caption.map((each) => each.textContent).join(" ")}: ` : ""}${headName(one)}: entropy ${fixed(one.entropy, 2)}`;
-  return button([picture(small, allowed), caption?.flatMap((each) => [each, " "])], () => set({ part: one.kind, kind: one.kind, layer: one.layer, head: one.head, row: "", column: "" }), {
-    class: "thumb", "aria-label": label, title: label, "aria-current": String(isChosen(one)), "data-part": partId(one),
+// The caption is part of the accessible name, so that the button can be addressed by voice.
+function thumbnailButton({ head, thumbnail, allowed }, caption) {
+  const label = `${caption ? `${caption.map((line) => line.textContent).join(" ")}: ` : ""}${headName(head)}: entropy ${fixed(head.entropy, 2)}`;
+  return button([thumbnailCanvas(thumbnail, allowed), caption?.flatMap((line) => [line, " "])], () => set({ block: head.kind, kind: head.kind, layer: head.layer, head: head.head, row: "", column: "" }), {
+    class: "thumb", "aria-label": label, title: label, "aria-current": String(isSelected(head)), "data-head-ref": headRef(head),
   });
 }
 
-export function markGrid(root) {
-  for (const each of root.querySelectorAll(`.thumb[aria-current="true"], .thumb[data-part="${CSS.escape(partId(state))}"]`)) each.setAttribute("aria-current", String(each.dataset.part === partId(state)));
+export function markSelectedHead(root) {
+  for (const thumb of root.querySelectorAll(`.thumb[aria-current="true"], .thumb[data-head-ref="${CSS.escape(headRef(state))}"]`)) thumb.setAttribute("aria-current", String(thumb.dataset.headRef === headRef(state)));
 }
 
 function controls() {
   const sort = el("select", { id: "sort", onchange: (event) => set({ sort: event.target.value }) },
-    Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)));
+    Object.entries(SORT_NAMES).map(([value, text]) => el("option", { value }, text)));
   sort.value = state.sort;
   const hide = el("input", { type: "checkbox", id: "hide", checked: state.hide === "1", onchange: (event) => set({ hide: event.target.checked ? "1" : "" }) });
   return el("div", { class: "row" }, el("label", { class: "inline" }, "Order", sort), el("label", { class: "inline" }, hide, "Hide special tokens"));
 }
 
-function placed(entries) {
+function byLayer(entries) {
   const blocks = [];
-  for (const kind of Object.keys(KINDS)) {
-    const own = entries.filter(({ one }) => one.kind === kind);
-    if (!own.length) continue;
+  for (const kind of Object.keys(KIND_NAMES)) {
+    const ofKind = entries.filter(({ head }) => head.kind === kind);
+    if (!ofKind.length) continue;
     const table = el("div", { class: "thumbs" });
-    table.style.setProperty("--heads", Math.max(...own.map(({ one }) => one.head)) + 1);
-    for (const layer of new Set(own.map(({ one }) => one.layer))) {
+    table.style.setProperty("--heads", Math.max(...ofKind.map(({ head }) => head.head)) + 1);
+    for (const layer of new Set(ofKind.map(({ head }) => head.layer))) {
       table.append(el("span", { class: "quiet small" }, `L${layer}`));
-      for (const { one, small, allowed } of own.filter((entry) => entry.one.layer === layer)) table.append(thumb(one, small, allowed, null));
+      for (const entry of ofKind.filter(({ head }) => head.layer === layer)) table.append(thumbnailButton(entry, null));
     }
-    blocks.push(el("h3", {}, KINDS[kind]), table);
+    blocks.push(el("h3", {}, KIND_NAMES[kind]), table);
   }
   return blocks;
 }
 
 function sorted(entries, effects) {
-  const value = ({ one }) => (state.sort === "effect" ? effects.get(partId(one)) : one[state.sort]);
+  const valueOf = ({ head }) => (state.sort === "effect" ? effects.get(headRef(head)) : head[state.sort]);
   const sign = state.sort === "diagonality" ? -1 : 1;
-  const worst = (entry) => value(entry) ?? Infinity;
-  const ordered = [...entries].sort((one, other) => (worst(one) === worst(other) ? 0 : sign * (worst(one) - worst(other))));
+  const sortKey = (entry) => valueOf(entry) ?? Infinity;
+  const ordered = [...entries].sort((a, b) => (sortKey(a) === sortKey(b) ? 0 : sign * (sortKey(a) - sortKey(b))));
   return [el("div", { class: "thumbs flat" }, ordered.map((entry) =>
-    thumb(entry.one, entry.small, entry.allowed, [el("span", {}, partId(entry.one)), el("span", { class: "quiet" }, fixed(value(entry), 2))])))];
+    thumbnailButton(entry, [el("span", {}, headRef(entry.head)), el("span", { class: "quiet" }, fixed(valueOf(entry), 2))])))];
 }
 
-function move(event) {
+function moveFocus(event) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (!step || !event.target.classList.contains("thumb")) return;
-  const all = [...event.currentTarget.querySelectorAll(".thumb")];
-  const next = all[all.indexOf(event.target) + step];
+  const thumbs = [...event.currentTarget.querySelectorAll(".thumb")];
+  const next = thumbs[thumbs.indexOf(event.target) + step];
   if (next) { event.preventDefault(); next.focus(); }
 }
 
-const thumbnails = (trace, hide) => api.about(trace.id, `thumbnails?hide_special=${hide}`);
+const loadThumbnails = (trace, hideSpecial) => api.view(trace.id, `thumbnails?hide_special=${hideSpecial}`);
 
 export async function drawGrid(root, app) {
   const { trace } = app;
-  const found = await thumbnails(trace, state.hide === "1");
-  requestIdleCallback(() => thumbnails(trace, state.hide !== "1").catch(() => {})); // at hand when the switch is turned
+  const loaded = await loadThumbnails(trace, state.hide === "1");
+  requestIdleCallback(() => loadThumbnails(trace, state.hide !== "1").catch(() => {})); // cached before "hide" is clicked
   const effects = new Map();
-  if (state.sort === "effect") for (const one of (await api.about(trace.id, "effects")).effects) effects.set(one.part, one.change);
-  const masks = Object.fromEntries(Object.entries(found.allowed).map(([kind, text]) => [kind, bytes(text)]));
-  const entries = trace.heads.map((one, index) => ({ one, small: found.heads[index], allowed: masks[one.kind] }));
-  const body = el("div", { class: "tall", tabindex: 0, onkeydown: move }, state.sort === "place" ? placed(entries) : sorted(entries, effects));
-  root.replaceChildren(...[el("div", { class: "row" }, el("h2", { class: "grow" }, `${trace.heads.length === 1 ? "The only head" : `All ${trace.heads.length} heads`}`), saveButtons(() => body, "heads")), controls(),
+  if (state.sort === "effect") for (const effect of (await api.view(trace.id, "effects")).effects) effects.set(effect.head_ref, effect.log_prob_change);
+  const masks = Object.fromEntries(Object.entries(loaded.allowed).map(([kind, text]) => [kind, api.decodeBase64(text)]));
+  const entries = trace.heads.map((head, index) => ({ head, thumbnail: loaded.heads[index], allowed: masks[head.kind] }));
+  const body = el("div", { class: "tall", tabindex: 0, onkeydown: moveFocus }, state.sort === "layer" ? byLayer(entries) : sorted(entries, effects));
+  root.replaceChildren(...[el("div", { class: "row" }, el("h2", { class: "grow" }, trace.heads.length === 1 ? "1 head" : `All ${trace.heads.length} heads`), saveButtons(() => body, "heads")), controls(),
     state.hide === "1" && el("p", { class: "note" }, "Special tokens are hidden as keys: every row is renormalised to sum to 1."), body].filter(Boolean));
 }

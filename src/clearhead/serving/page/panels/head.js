@@ -1,68 +1,68 @@
-// Panel 4: one head, as lines between words and as a matrix.
+// One head: lines between words, and a matrix.
 import * as api from "../api.js";
-import { button, el, fixed, headName, partId, shown } from "../draw.js";
-import { lines, matrix } from "../matrix.js";
+import { button, displayText, el, fixed, headName, headRef } from "../draw.js";
+import { drawLines, drawMatrix } from "../matrix.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
-import { columnPlaces, cut, rowName, strongest, visible } from "../view.js";
+import { keyPositions, rowName, selectCells, strongestCell, visibleCells } from "../view.js";
 import { drawPatches } from "./answer.js";
 
-export const chosenPart = () => ({ kind: state.kind, layer: Number(state.layer), head: Number(state.head) });
+export const selectedHead = () => ({ kind: state.kind, layer: Number(state.layer), head: Number(state.head) });
 
-export function chosenCell(trace, record) {
-  return state.row === "" || state.column === "" ? strongest(trace, record, state.kind) : [Number(state.row), Number(state.column)];
+export function selectedCell(trace, record) {
+  return state.row === "" || state.column === "" ? strongestCell(trace, record, state.kind) : [Number(state.row), Number(state.column)];
 }
 
-function readout(trace, kind, hide, shownRow, shownColumn, weight, isAllowed) {
-  const looks = rowName(trace, kind, shownRow);
-  const at = shown(columnPlaces(trace, kind)[shownColumn].text);
-  if (!isAllowed) return `${looks} may not look at ${at}: masked, the weight is not small but absent`;
-  return `${looks} looks at ${at}: ${weight.toFixed(7)}${hide ? " (renormalised)" : ""}`;
+function describeCell(trace, kind, isRenormalized, row, column, weight, isAllowed) {
+  const query = rowName(trace, kind, row);
+  const key = displayText(keyPositions(trace, kind)[column].text);
+  if (!isAllowed) return `${query} may not attend to ${key}: masked`;
+  return `${query} attends to ${key}: ${weight.toFixed(7)}${isRenormalized ? " (renormalised)" : ""}`;
 }
 
-function statistics(trace) {
-  const one = trace.heads.find((each) => partId(each) === partId(state));
-  const parts = [`${partId(one)}, counted from 0`, `entropy ${fixed(one.entropy)} nats`];
-  if (one.distance !== null) parts.push(`mean distance ${fixed(one.distance, 2)}`);
-  if (one.diagonality !== null) parts.push(`diagonality ${fixed(one.diagonality, 2)}`);
-  return [...parts, `${(100 * one.special).toFixed(0)} % on special tokens`].join(" · ");
+function describeStatistics(trace) {
+  const head = trace.heads.find((other) => headRef(other) === headRef(state));
+  const statistics = [`${headRef(head)}, counted from 0`, `entropy ${fixed(head.entropy)} nats`];
+  if (head.distance !== null) statistics.push(`mean distance ${fixed(head.distance, 2)}`);
+  if (head.diagonality !== null) statistics.push(`diagonality ${fixed(head.diagonality, 2)}`);
+  return [...statistics, `${(100 * head.special_share).toFixed(0)} % on special tokens`].join(" · ");
 }
 
-const SIDES = { encoder: ["looked at", "looks"], decoder: ["looked at", "looks"], cross: ["source", "step that writes"] };
+const SIDES = { encoder: ["key", "query"], decoder: ["key", "query"], cross: ["source", "predicted token"] };
 
 export async function drawHead(root, app) {
   const { trace } = app;
-  const part = chosenPart();
-  const record = await api.head(trace.id, part);
-  const hide = state.hide === "1";
-  const seen = visible(trace, part.kind, hide);
-  const { weights, allowed } = cut(record, seen, hide);
-  const out = el("p", { class: "readout", id: "readout", "aria-live": "polite" });
-  const tell = (t, s) => { out.textContent = readout(trace, part.kind, hide, seen.rows[t], seen.columns[s], weights[t][s], allowed[t][s]); };
-  const cell = chosenCell(trace, record);
-  const at = [seen.rows.indexOf(cell[0]), seen.columns.indexOf(cell[1])];
-  const chosen = at[0] >= 0 && at[1] >= 0 ? at : null;
-  if (chosen) tell(...chosen);
-  const rows = seen.rows.map((t) => rowName(trace, part.kind, t));
-  const columns = seen.columns.map((s) => columnPlaces(trace, part.kind)[s].text);
-  const title = headName(part);
-  const pick = (t, s) => { tell(t, s); set({ row: seen.rows[t], column: seen.columns[s] }); };
-  const pictures = [];
-  let faint = 0;
+  const head = selectedHead();
+  const record = await api.head(trace.id, head);
+  const hideSpecial = state.hide === "1";
+  const visible = visibleCells(trace, head.kind, hideSpecial);
+  const { weights, allowed } = selectCells(record, visible, hideSpecial);
+  const readout = el("p", { class: "readout", id: "readout", "aria-live": "polite" });
+  const showCell = (t, s) => { readout.textContent = describeCell(trace, head.kind, hideSpecial, visible.rows[t], visible.columns[s], weights[t][s], allowed[t][s]); };
+  const cell = selectedCell(trace, record);
+  const drawnCell = [visible.rows.indexOf(cell[0]), visible.columns.indexOf(cell[1])];
+  const selected = drawnCell[0] >= 0 && drawnCell[1] >= 0 ? drawnCell : null;
+  if (selected) showCell(...selected);
+  const rows = visible.rows.map((t) => rowName(trace, head.kind, t));
+  const columns = visible.columns.map((s) => keyPositions(trace, head.kind)[s].text);
+  const title = headName(head);
+  const select = (t, s) => { showCell(t, s); set({ row: visible.rows[t], column: visible.columns[s] }); };
+  const drawings = [];
+  let numHidden = 0;
   if (state.view !== "matrix" && !trace.grid && weights.length && weights[0].length) {
-    const best = (t) => weights[t].indexOf(Math.max(...weights[t]));
-    const drawn = lines({ room: Math.min(384, innerWidth - 60), weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[part.kind], onpick: (t) => pick(t, best(t)) });
-    faint = drawn.left;
-    pictures.push(el("div", { class: "scroll tall", tabindex: 0 }, drawn.drawing));
+    const strongestKey = (t) => weights[t].indexOf(Math.max(...weights[t]));
+    const lines = drawLines({ width: Math.min(384, innerWidth - 60), weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[head.kind], onpick: (t) => select(t, strongestKey(t)) });
+    numHidden = lines.numHidden;
+    drawings.push(el("div", { class: "scroll tall", tabindex: 0 }, lines.drawing));
   }
-  if (trace.grid) pictures.push(drawPatches(trace, record, part, cell[0]));
-  if (state.view !== "lines" || trace.grid) pictures.push(el("div", { class: "scroll tall", tabindex: 0 }, matrix({ weights, allowed, rows, columns, label: `Matrix of ${title}`, room: 340, chosen, onmove: tell, onpick: pick })));
+  if (trace.grid) drawings.push(drawPatches(trace, record, head, cell[0]));
+  if (state.view !== "lines" || trace.grid) drawings.push(el("div", { class: "scroll tall", tabindex: 0 }, drawMatrix({ weights, allowed, rows, columns, label: `Matrix of ${title}`, maxSize: 340, selected, onmove: showCell, onpick: select })));
   const views = ["both", "lines", "matrix"].map((view) => button(view, () => set({ view }), { "aria-pressed": String(state.view === view) }));
   root.replaceChildren(...[
-    el("div", { class: "row" }, el("h2", { class: "grow", id: "head-title" }, title), !trace.grid && views, saveButtons(() => root.querySelector(".pictures"), partId(part))),
-    el("p", { class: "quiet small" }, statistics(trace)),
-    el("div", { class: "row pictures" }, pictures), out,
-    faint > 0 && el("p", { class: "quiet small" }, `${faint} weaker lines are not drawn.`),
+    el("div", { class: "row" }, el("h2", { class: "grow", id: "head-title" }, title), !trace.grid && views, saveButtons(() => root.querySelector(".drawings"), headRef(head))),
+    el("p", { class: "quiet small" }, describeStatistics(trace)),
+    el("div", { class: "row drawings" }, drawings), readout,
+    numHidden > 0 && el("p", { class: "quiet small" }, `${numHidden} lines with smaller weights are hidden.`),
   ].filter(Boolean));
-  root.querySelector(".pictures").style.alignItems = "start";
+  root.querySelector(".drawings").style.alignItems = "start";
 }

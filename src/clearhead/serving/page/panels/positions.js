@@ -1,27 +1,27 @@
-// Panel 9: how places are marked, and how word order vanishes without the marks.
+// Position encodings, and the effect of word order on a model without them.
 import * as api from "../api.js";
 import { el, fixed, heading, note, svg } from "../draw.js";
-import { cells } from "../matrix.js";
+import { drawCells } from "../matrix.js";
 import { css, diverging, ink, sequential } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
 
-const WHAT = {
-  sinusoidal: "Sines and cosines of the place, added to every embedding: the left dimensions turn fast, the right ones slowly.",
-  learned: "One learned vector a place, added to the embedding.",
-  rotary: "Queries and keys are turned by the angle of their place: shown are the sine and cosine of each pair of dimensions.",
-  relative: "A number for each distance and head, added to the scores before the softmax.",
-  none: "This model marks no places.",
+const DESCRIPTIONS = {
+  sinusoidal: "Sines and cosines of the position, added to every embedding: high frequencies in the left dimensions, low ones in the right.",
+  learned: "One learned vector per position, added to the embedding.",
+  rotary: "Queries and keys are rotated by an angle that depends on their position. The map shows sine and cosine for each pair of dimensions.",
+  relative: "One number per distance and head, added to the scores before the softmax.",
+  none: "This model has no position encodings.",
 };
 
-function heat(table) {
+function heatMap(table) {
   const [height, width] = [table.length, table[0].length];
-  const most = Math.max(...table.map((row) => Math.max(...row.map(Math.abs))));
+  const largest = Math.max(...table.map((row) => Math.max(...row.map(Math.abs))));
   const size = Math.min(14, 480 / width);
   const [W, H] = [width * size, height * 3];
   return svg("svg", { width: W + 70, height: H + 40, role: "img", "aria-label": "Heat map of positions", class: "heat" },
-    svg("image", { x: 54, y: 6, width: W, height: H, preserveAspectRatio: "none", "image-rendering": "pixelated", href: cells(table.map((row) => row.map((x) => x / most)), null, diverging).toDataURL() }),
-    svg("text", { x: 50, y: 16, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, "place 0"), svg("text", { x: 50, y: H + 6, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, String(height - 1)),
+    svg("image", { x: 54, y: 6, width: W, height: H, preserveAspectRatio: "none", "image-rendering": "pixelated", href: drawCells(table.map((row) => row.map((x) => x / largest)), null, diverging).toDataURL() }),
+    svg("text", { x: 50, y: 16, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, "position 0"), svg("text", { x: 50, y: H + 6, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, String(height - 1)),
     svg("text", { x: 54, y: H + 24, "font-size": 11, fill: ink("quiet") }, `${width} dimensions →`));
 }
 
@@ -36,54 +36,54 @@ function curve(values, label, { low, high, left = "0", right }) {
     svg("text", { x: 44, y: H - 8, "font-size": 11, fill: ink("quiet") }, left), svg("text", { x: W - 16, y: H - 8, "text-anchor": "end", "font-size": 11, fill: ink("quiet") }, right));
 }
 
-// The mean cosine between places that lie so far apart.
+// The mean cosine similarity of positions, by the distance between them.
 export function similarity(table) {
   const norms = table.map((row) => Math.hypot(...row) || 1);
   return table.map((_, offset) => {
     let total = 0;
-    for (let at = 0; at + offset < table.length; at += 1) total += table[at].reduce((sum, value, index) => sum + value * table[at + offset][index], 0) / (norms[at] * norms[at + offset]);
+    for (let position = 0; position + offset < table.length; position += 1) total += table[position].reduce((sum, value, index) => sum + value * table[position + offset][index], 0) / (norms[position] * norms[position + offset]);
     return total / (table.length - offset);
   });
 }
 
-function frequency(table) {
-  const chosen = Math.min(Number(state.frequency), table[0].length - 1);
-  const values = table.map((row) => row[chosen]);
-  const slider = el("input", { type: "range", min: 0, max: table[0].length - 1, value: chosen, id: "frequency", "aria-label": "Dimension", oninput: (event) => set({ frequency: event.target.value }) });
-  return el("div", { id: "one-frequency" }, el("h3", {}, `Dimension ${chosen}, place by place`), slider, el("div", { class: "scroll", tabindex: 0 }, curve(values, `Dimension ${chosen}`, { low: Math.min(...values, -0.01), high: Math.max(...values, 0.01), right: `place ${table.length - 1}` })));
+function dimensionCurve(table) {
+  const selected = Math.min(Number(state.dimension), table[0].length - 1);
+  const values = table.map((row) => row[selected]);
+  const slider = el("input", { type: "range", min: 0, max: table[0].length - 1, value: selected, id: "dimension", "aria-label": "Dimension", oninput: (event) => set({ dimension: event.target.value }) });
+  return el("div", { id: "one-dimension" }, el("h3", {}, `Dimension ${selected} by position`), slider, el("div", { class: "scroll", tabindex: 0 }, curve(values, `Dimension ${selected}`, { low: Math.min(...values, -0.01), high: Math.max(...values, 0.01), right: `position ${table.length - 1}` })));
 }
 
-// Takes the marks away from the model that every panel shows.
-function removal() {
-  const box = el("input", { type: "checkbox", id: "no-places", checked: state.positions === "off", onchange: (event) => set({ positions: event.target.checked ? "off" : "" }, { remember: true }) });
-  return el("label", { class: "inline" }, box, "Take the positions away, in every panel");
+// Removes the position encodings of the model that all panels show.
+function removalCheckbox() {
+  const box = el("input", { type: "checkbox", id: "no-positions", checked: state.positions === "none", onchange: (event) => set({ positions: event.target.checked ? "none" : "" }, { remember: true }) });
+  return el("label", { class: "inline" }, box, "Remove the positions in all panels");
 }
 
-function order(found) {
-  if (!found) return el("section", { class: "card" }, heading("Take the positions away"), removal());
-  const row = (name, one) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, one.output), el("td", {}, one.reversed_output), one.difference !== null && el("td", { class: "num", "data-difference": one.difference }, one.difference.toExponential(1)));
-  const hasStates = found.with.difference !== null;
-  return el("section", { class: "card" }, heading("Take the positions away", `Source: ${found.text} · reversed: ${found.reversed}`), el("div", { class: "row" }, removal(), el("span", { class: "grow" }), saveButtons(() => document.getElementById("order"), "order")),
-    el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "order" }, el("tr", {}, ["", "output", "output of the words reversed", ...(hasStates ? ["largest difference of a word's state when read in reverse"] : [])].map((text) => el("th", { scope: "col" }, text))), row("with positions", found.with), row("without positions", found.without))),
-    hasStates ? note("Without places the encoder gives every word the same state wherever it stands: it has become a bag of words.") : note("A decoder that sees only what came before still knows a little about order: how much stands before a word."));
+function wordOrder(effect) {
+  if (!effect) return el("section", { class: "card" }, heading("Remove the positions"), removalCheckbox());
+  const row = (name, variant) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, variant.output), el("td", {}, variant.reversed_output), variant.difference !== null && el("td", { class: "num", "data-difference": variant.difference }, variant.difference.toExponential(1)));
+  const hasStates = effect.with.difference !== null;
+  return el("section", { class: "card" }, heading("Remove the positions", `Source: ${effect.text} · reversed: ${effect.reversed}`), el("div", { class: "row" }, removalCheckbox(), el("span", { class: "grow" }), saveButtons(() => document.getElementById("order"), "order")),
+    el("div", { class: "scroll", tabindex: 0 }, el("table", { id: "order" }, el("tr", {}, ["", "output", "output for the reversed words", ...(hasStates ? ["largest difference of a word's encoder state"] : [])].map((text) => el("th", { scope: "col" }, text))), row("with positions", effect.with), row("without positions", effect.without))),
+    hasStates ? note("Without positions, the encoder computes the same state for a word at every position: the sentence is a bag of words.") : note("A decoder with masked attention still has some information about order: the number of previous words."));
 }
 
 export const positions = {
   id: "positions",
   title: "Positions",
-  tour: "Attention by itself does not know where a word stands. Places are marked on the words; take the marks away, and a sentence and its reverse become the same to the encoder.",
-  applies: (app) => app.trace && app.card.parts.length > 0 && app.card.config.positions !== "none" && !["rnn", "gru", "lstm", "cnn", "mlp"].includes(app.card.config.family),
+  tour: "Attention itself is independent of word order; position encodings add it. Without them, a sentence and its reversal are the same to the encoder.",
+  applies: (app) => app.trace && app.model.sublayers.length > 0 && app.model.config.positions !== "none" && !["rnn", "gru", "lstm", "cnn", "mlp"].includes(app.model.config.family),
   async draw(root, app) {
-    const found = await api.about(app.trace.id, "positions");
-    this.table = found.table;
-    const marks = found.table ? [el("div", { class: "scroll", tabindex: 0 }, heat(found.table))] : found.bias.map((values, index) => el("div", { class: "scroll", tabindex: 0 }, el("h3", {}, `Head ${index}: bias by distance`), curve(values, `Bias of head ${index}`, { low: Math.min(...values), high: Math.max(...values), left: `${-(values.length - 1) / 2}`, right: `+${(values.length - 1) / 2}` })));
-    const right = found.table && el("section", { class: "card stack", id: "marks-by-place" }, frequency(found.table), el("div", {}, el("h3", {}, "How alike two places are, by the distance between them"), el("div", { class: "scroll", tabindex: 0 }, curve(similarity(found.table), "Similarity by offset", { low: -0.2, high: 1, right: `${found.table.length - 1} places apart` }))), saveButtons(() => document.getElementById("marks-by-place"), "positions-by-place"));
-    root.append(el("div", { class: right ? "halves" : "" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Positions: ${found.kind}`, WHAT[found.kind])), saveButtons(() => document.getElementById("marks"), "positions")), el("div", { id: "marks", class: "stack" }, marks)), right || ""), order(found.order));
+    const view = await api.view(app.trace.id, "positions");
+    this.table = view.table;
+    const encodings = view.table ? [el("div", { class: "scroll", tabindex: 0 }, heatMap(view.table))] : view.bias.map((values, index) => el("div", { class: "scroll", tabindex: 0 }, el("h3", {}, `Head ${index}: bias by distance`), curve(values, `Bias of head ${index}`, { low: Math.min(...values), high: Math.max(...values), left: `${-(values.length - 1) / 2}`, right: `+${(values.length - 1) / 2}` })));
+    const curves = view.table && el("section", { class: "card stack", id: "position-curves" }, dimensionCurve(view.table), el("div", {}, el("h3", {}, "Cosine similarity of two positions, by their distance"), el("div", { class: "scroll", tabindex: 0 }, curve(similarity(view.table), "Similarity by distance", { low: -0.2, high: 1, right: `distance ${view.table.length - 1}` }))), saveButtons(() => document.getElementById("position-curves"), "position-curves"));
+    root.append(el("div", { class: curves ? "halves" : "" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(`Positions: ${view.kind}`, DESCRIPTIONS[view.kind])), saveButtons(() => document.getElementById("encodings"), "positions")), el("div", { id: "encodings", class: "stack" }, encodings)), curves || ""), wordOrder(view.order));
   },
   async update(root, app, changed) {
-    if (!changed.has("frequency") || !this.table) return;
-    const fresh = frequency(this.table);
-    root.querySelector("#one-frequency h3").replaceWith(fresh.querySelector("h3"));
-    root.querySelector("#one-frequency .scroll").replaceWith(fresh.querySelector(".scroll"));
+    if (!changed.has("dimension") || !this.table) return;
+    const updated = dimensionCurve(this.table);
+    root.querySelector("#one-dimension h3").replaceWith(updated.querySelector("h3"));
+    root.querySelector("#one-dimension .scroll").replaceWith(updated.querySelector(".scroll"));
   },
 };

@@ -1,16 +1,16 @@
-// A short tour: one card a panel, which opens the panel that it explains.
+// A short tour: one dialog page per panel, which opens the panel that it explains.
 import { button, el } from "../draw.js";
 
-export function openTour(box, panels, set) {
-  let at = 0;
+export function openTour(dialog, panels, set) {
+  let current = 0;
   const show = () => {
-    const panel = panels[at];
+    const panel = panels[current];
     set({ tab: panel.id });
-    box.replaceChildren(el("h2", {}, panel.title), el("p", {}, panel.tour), el("p", { class: "quiet small" }, `${at + 1} of ${panels.length}`),
-      el("div", { class: "row" }, button("Back", () => { at -= 1; show(); }, { disabled: at === 0 }),
-        at < panels.length - 1 ? button("Next", () => { at += 1; show(); }, { class: "primary", id: "tour-next" }) : button("Done", () => box.close(), { class: "primary", id: "tour-done" }), el("span", { class: "grow" }), button("Close", () => box.close())));
-    box.querySelector(".primary").focus();
+    dialog.replaceChildren(el("h2", {}, panel.title), el("p", {}, panel.tour), el("p", { class: "quiet small" }, `${current + 1} of ${panels.length}`),
+      el("div", { class: "row" }, button("Back", () => { current -= 1; show(); }, { disabled: current === 0 }),
+        current < panels.length - 1 ? button("Next", () => { current += 1; show(); }, { class: "primary", id: "tour-next" }) : button("Done", () => dialog.close(), { class: "primary", id: "tour-done" }), el("span", { class: "grow" }), button("Close", () => dialog.close())));
+    dialog.querySelector(".primary").focus();
   };
-  box.showModal();
+  dialog.showModal();
   show();
 }

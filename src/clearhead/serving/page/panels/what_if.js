@@ -1,100 +1,105 @@
-// Panel 8: switch heads or whole sub-layers off, or edit the source, and see what becomes of the translation.
+// Ablation of heads or sub-layers, and edits of the source, with the effect on the output.
 import * as api from "../api.js";
-import { button, el, fixed, heading, note, partName, shown } from "../draw.js";
-import { compareWords, words } from "../difference.js";
-import { css, diverging, over } from "../palette.js";
+import { button, displayText, el, fixed, heading, headRefName, note } from "../draw.js";
+import { compareWords, splitWords } from "../difference.js";
+import { css, diverging, textColorOn } from "../palette.js";
 import { saveButtons } from "../save.js";
-import { names, set, state } from "../store.js";
+import { parseNames, set, state } from "../store.js";
 
-function marked(list, kind) { return list.map(([word, changed]) => [changed ? el("span", { class: `token ${kind}` }, word) : word, " "]); }
+function markChanges(words, kind) { return words.map(([word, isChanged]) => [isChanged ? el("span", { class: `token ${kind}` }, word) : word, " "]); }
 
-export function sideBySide(before, after, titles = ["before", "after"]) {
-  const { old, fresh } = compareWords(words(before), words(after));
-  return el("div", { class: "halves comparison" }, el("div", {}, el("h3", {}, titles[0]), el("p", { class: "before", dir: "auto" }, marked(old, "gone"))), el("div", {}, el("h3", {}, titles[1]), el("p", { class: "after", dir: "auto" }, marked(fresh, "new"))));
+export function beforeAndAfter(before, after, titles = ["before", "after"]) {
+  const words = compareWords(splitWords(before), splitWords(after));
+  return el("div", { class: "halves comparison" }, el("div", {}, el("h3", {}, titles[0]), el("p", { class: "before", dir: "auto" }, markChanges(words.before, "removed"))), el("div", {}, el("h3", {}, titles[1]), el("p", { class: "after", dir: "auto" }, markChanges(words.after, "added"))));
 }
 
-function toggle(part) {
-  const chosen = names(state.try);
-  set({ try: (chosen.includes(part) ? chosen.filter((one) => one !== part) : [...chosen, part]).join(",") });
+function toggle(ref) {
+  const ablated = parseNames(state.whatif);
+  set({ whatif: (ablated.includes(ref) ? ablated.filter((other) => other !== ref) : [...ablated, ref]).join(",") });
 }
 
-function switches(app) {
-  const chosen = new Set(names(state.try));
-  const rows = app.card.parts.map(({ name, layer, heads }) => { // the row that is chosen in the map or the grid is marked
-    const each = (part, label) => button(label, () => toggle(part), { "aria-pressed": String(chosen.has(part)), "aria-label": `${label}: switch off ${partName(part)}`, "data-part": part });
-    const whole = `${name}.${layer}`;
-    return el("tr", { class: name === (state.part || state.kind) && String(layer) === state.layer ? "chosen" : null }, el("td", {}, partName(whole)), el("td", {}, each(whole, "all")),
-      el("td", {}, el("div", { class: "row" }, Array.from({ length: heads }, (_, head) => each(`${whole}.${head}`, String(head))))));
+function ablationTable(app) {
+  const ablated = new Set(parseNames(state.whatif));
+  const rows = app.model.sublayers.map(({ name, layer, num_heads: numHeads }) => { // marks the sub-layer that is selected in the other panels
+    const toggleButton = (ref, label) => button(label, () => toggle(ref), { "aria-pressed": String(ablated.has(ref)), "aria-label": `${label}: ablate ${headRefName(ref)}`, "data-head-ref": ref });
+    const sublayer = `${name}.${layer}`;
+    return el("tr", { class: name === (state.block || state.kind) && String(layer) === state.layer ? "selected" : null }, el("td", {}, headRefName(sublayer)), el("td", {}, toggleButton(sublayer, "all")),
+      el("td", {}, el("div", { class: "row" }, Array.from({ length: numHeads }, (_, head) => toggleButton(`${sublayer}.${head}`, String(head))))));
   });
-  return el("div", { class: "scroll tall", tabindex: 0 }, el("table", { id: "switches" }, el("tr", {}, ["sub-layer", "whole", "heads"].map((text) => el("th", { scope: "col" }, text))), rows));
+  return el("div", { class: "scroll tall", tabindex: 0 }, el("table", { id: "ablations" }, el("tr", {}, ["sub-layer", "complete", "heads"].map((text) => el("th", { scope: "col" }, text))), rows));
 }
 
-function changes(found, trace) {
-  const values = found.token_changes;
-  const most = Math.max(...values.map(Math.abs), 0.01);
-  return el("div", {}, values.map((value, index) => {
-    const colour = diverging(value / most);
-    const cell = el("span", { class: "token", title: fixed(value, 4) }, `${shown(trace.outputs[trace.num_given + index].text)} ${fixed(value, 3)}`);
-    cell.style.background = css(colour);
-    cell.style.color = over(colour);
-    return cell;
+function tokenChanges(effect, trace) {
+  const changes = effect.token_log_prob_changes;
+  const largest = Math.max(...changes.map(Math.abs), 0.01);
+  return el("div", {}, changes.map((change, index) => {
+    const color = diverging(change / largest);
+    const token = el("span", { class: "token", title: fixed(change, 4) }, `${displayText(trace.outputs[trace.prompt_length + index].text)} ${fixed(change, 3)}`);
+    token.style.background = css(color);
+    token.style.color = textColorOn(color);
+    return token;
   }));
 }
 
 async function showEffect(app, box) {
-  const off = names(state.try);
-  if (!off.length) { box.replaceChildren(note("Choose what to switch off. Nothing is yet.")); return; }
-  const found = await api.ablate(app.trace.id, off);
-  box.replaceChildren(el("div", { class: "row" }, el("h2", { class: "grow" }, off.length === 1 ? `Without ${partName(off[0])}` : `Without ${off.length} parts`), saveButtons(() => box, "what-if")), sideBySide(found.before, found.after, ["whole model", "parts off"]),
-    el("p", { id: "change", "data-change": found.change, "data-after": found.after }, `The old output's log-probability changes by ${fixed(found.change, 4)}: it is ${found.change < 0 ? "less" : "more"} probable by a factor of ${Math.exp(Math.abs(found.change)).toPrecision(3)}.`),
-    el("p", { class: "quiet small" }, "Piece by piece, the change in log-probability of the old output:"), changes(found, app.trace),
-    button("Open this model everywhere", () => set({ off: off.join(","), tab: "attention" }, { remember: true }), { id: "open-off" }));
+  const ablated = parseNames(state.whatif);
+  if (!ablated.length) { box.replaceChildren(note("Select heads or sub-layers to ablate.")); return; }
+  const effect = await api.ablate(app.trace.id, ablated);
+  const change = effect.log_prob_change;
+  const title = ablated.length === 1 ? `Without ${headRefName(ablated[0])}` : `Without ${ablated.length} heads or sub-layers`;
+  box.replaceChildren(el("div", { class: "row" }, el("h2", { class: "grow" }, title), saveButtons(() => box, "what-if")), beforeAndAfter(effect.before, effect.after, ["complete model", "ablated model"]),
+    el("p", { id: "change", "data-change": change, "data-after": effect.after }, `The log-probability of the original output changes by ${fixed(change, 4)}: it is ${change < 0 ? "less" : "more"} probable by a factor of ${Math.exp(Math.abs(change)).toPrecision(3)}.`),
+    el("p", { class: "quiet small" }, "Change in the log-probability of each token of the original output:"), tokenChanges(effect, app.trace),
+    button("Use the ablated model in all panels", () => set({ ablated: ablated.join(","), tab: "attention" }, { remember: true }), { id: "use-ablated" }));
 }
 
-async function tryAll(app, box) {
-  box.replaceChildren(note("Switching off every head, one at a time…"));
-  const { effects } = await api.about(app.trace.id, "effects?outputs=true");
-  const ordered = [...effects].sort((one, other) => one.change - other.change);
-  box.replaceChildren(el("div", { class: "row" }, el("h2", { class: "grow" }, "Every head, switched off alone"), saveButtons(() => box, "every-head")), el("div", { class: "scroll tall", tabindex: 0 }, el("table", { id: "effects" }, el("tr", {}, ["head", "change", "what it writes then"].map((text) => el("th", { scope: "col" }, text))),
-    ordered.map((one) => el("tr", { "data-part": one.part }, el("td", {}, button(partName(one.part), () => set({ try: one.part }), { "data-show": one.part })), el("td", { class: "num" }, fixed(one.change)),
-      el("td", { dir: "auto" }, one.after === app.trace.target_text ? el("span", { class: "quiet" }, "the same") : marked(compareWords(words(app.trace.target_text), words(one.after)).fresh, "new")))))));
+async function showAllHeads(app, box) {
+  box.replaceChildren(note("Ablating every head, one at a time…"));
+  const { effects } = await api.view(app.trace.id, "effects?outputs=true");
+  const ordered = [...effects].sort((a, b) => a.log_prob_change - b.log_prob_change);
+  const newOutput = (text) => (text === app.trace.target_text ? el("span", { class: "quiet" }, "unchanged") : markChanges(compareWords(splitWords(app.trace.target_text), splitWords(text)).after, "added"));
+  box.replaceChildren(el("div", { class: "row" }, el("h2", { class: "grow" }, "Every head, ablated one at a time"), saveButtons(() => box, "every-head")), el("div", { class: "scroll tall", tabindex: 0 }, el("table", { id: "effects" }, el("tr", {}, ["head", "change", "output of the ablated model"].map((text) => el("th", { scope: "col" }, text))),
+    ordered.map((effect) => el("tr", { "data-head-ref": effect.head_ref }, el("td", {}, button(headRefName(effect.head_ref), () => set({ whatif: effect.head_ref }), { "data-show": effect.head_ref })), el("td", { class: "num" }, fixed(effect.log_prob_change)),
+      el("td", { dir: "auto" }, newOutput(effect.after)))))));
 }
 
-async function editSource(app, box, text) {
-  if (!text.trim()) { box.replaceChildren(note("Write a sentence to compare with.")); return; }
-  const other = await api.trace({ ...app.request({ tokens: "", prefix: "", target: "", hypothesis: "0" }), text });
-  box.replaceChildren(sideBySide(app.trace.source_text, text, ["source", "edited source"]), sideBySide(app.trace.target_text, other.target_text, ["output", "output of the edited source"]),
-    el("p", { id: "edit-change" }, `log-probability ${fixed(app.trace.log_prob)} before, ${fixed(other.log_prob)} after`));
+async function showEdit(app, box, text) {
+  if (!text.trim()) { box.replaceChildren(note("Enter a sentence to compare with.")); return; }
+  const edited = await api.trace({ ...app.request({ tokens: "", prefix: "", target: "", hypothesis: "0" }), text });
+  box.replaceChildren(beforeAndAfter(app.trace.source_text, text, ["source", "edited source"]), beforeAndAfter(app.trace.target_text, edited.target_text, ["output", "output for the edited source"]),
+    el("p", { id: "edit-change" }, `log-probability ${fixed(app.trace.log_prob)} before, ${fixed(edited.log_prob)} after`));
 }
 
-const guarded = (app, box, work) => work.catch((problem) => { if (problem instanceof api.Problem) box.replaceChildren(note(problem.message)); else app.fail(problem); });
+const showErrors = (app, box, promise) => promise.catch((error) => { if (error instanceof api.ApiError) box.replaceChildren(note(error.message)); else app.showError(error); });
 
 export const whatIf = {
   id: "whatif",
   title: "What if",
-  tour: "Switch a head off and the model translates without it: what changes is what the head was good for here. Or change a word of the source and see what follows.",
-  applies: (app) => app.trace?.outputs.length > 0 && app.card.parts.length > 0,
+  tour: "Ablate a head and translate without it: the change in the output shows what the head contributes here. Or change a word of the source and compare the outputs.",
+  applies: (app) => app.trace?.outputs.length > 0 && app.model.sublayers.length > 0,
   async draw(root, app) {
+    const hasHeads = app.trace.heads.length > 0;
     const effect = el("section", { class: "card", id: "effect", "aria-live": "polite" });
-    const all = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Or switch off every head, one at a time, and see what each is good for."));
-    const left = el("section", { class: "card" }, el("div", { class: "row" }, el("h2", { class: "grow" }, "Switch off"), button("None", () => set({ try: "" })), app.trace.heads.length > 0 && button("Try every head", () => { set({ all: "1" }); guarded(app, all, tryAll(app, all)); }, { id: "try-all" })), switches(app));
-    root.append(el("div", { class: "halves" }, left, el("div", { class: "stack" }, effect, app.trace.heads.length > 0 && all)));
-    if (!app.card.reads_images) {
-      const input = el("input", { id: "edit", dir: "auto", value: state.edit || app.trace.source_text, "aria-label": "Edited source", class: "grow" });
-      const out = el("div", { id: "edited", "aria-live": "polite" });
-      const show = () => { set({ edit: input.value }); guarded(app, out, editSource(app, out, input.value)); };
+    const allHeads = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Or ablate every head, one at a time, and compare the effects."));
+    const tryAll = button("Try every head", () => { set({ all_heads: "1" }); showErrors(app, allHeads, showAllHeads(app, allHeads)); }, { id: "try-all" });
+    const selection = el("section", { class: "card" }, el("div", { class: "row" }, el("h2", { class: "grow" }, "Ablate"), button("None", () => set({ whatif: "" })), hasHeads && tryAll), ablationTable(app));
+    root.append(el("div", { class: "halves" }, selection, el("div", { class: "stack" }, effect, hasHeads && allHeads)));
+    if (!app.model.reads_images) {
+      const input = el("input", { id: "edit", dir: "auto", value: state.edited_text || app.trace.source_text, "aria-label": "Edited source", class: "grow" });
+      const output = el("div", { id: "edited", "aria-live": "polite" });
+      const show = () => { set({ edited_text: input.value }); showErrors(app, output, showEdit(app, output, input.value)); };
       input.addEventListener("keydown", (event) => { if (event.key === "Enter") show(); });
-      root.append(el("section", { class: "card" }, heading("Edit the source", "Change a word and compare."), el("div", { class: "row" }, input, button("Compare", show, { id: "edit-run" }), saveButtons(() => out, "edited-source")), out));
-      if (state.edit) await guarded(app, out, editSource(app, out, state.edit));
+      root.append(el("section", { class: "card" }, heading("Edit the source", "Change a word and compare."), el("div", { class: "row" }, input, button("Compare", show, { id: "edit-run" }), saveButtons(() => output, "edited-source")), output));
+      if (state.edited_text) await showErrors(app, output, showEdit(app, output, state.edited_text));
     }
-    if (state.all === "1" && app.trace.heads.length) await guarded(app, all, tryAll(app, all));
-    await guarded(app, effect, showEffect(app, effect));
+    if (state.all_heads === "1" && hasHeads) await showErrors(app, allHeads, showAllHeads(app, allHeads));
+    await showErrors(app, effect, showEffect(app, effect));
   },
   async update(root, app, changed) {
-    if (!changed.has("try")) return;
-    const chosen = new Set(names(state.try));
-    for (const each of root.querySelectorAll("#switches button")) each.setAttribute("aria-pressed", String(chosen.has(each.dataset.part)));
+    if (!changed.has("whatif")) return;
+    const ablated = new Set(parseNames(state.whatif));
+    for (const toggleButton of root.querySelectorAll("#ablations button")) toggleButton.setAttribute("aria-pressed", String(ablated.has(toggleButton.dataset.headRef)));
     const box = root.querySelector("#effect");
-    await guarded(app, box, showEffect(app, box));
+    await showErrors(app, box, showEffect(app, box));
   },
 };

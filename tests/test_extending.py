@@ -16,7 +16,7 @@ from clearhead.model import registry as model_registry
 from clearhead.serving import app as serving_app
 from clearhead.study import registry as study_registry
 from clearhead.tasks import registry as task_registry
-from tests.inspection.small import TEXT, small
+from tests.inspection.small_models import TEXT, small
 from tests.serving.browser import browsing, need_browser
 from tests.serving.conftest import DONE, serving_here
 from tests.trained_model import Trained

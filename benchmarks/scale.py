@@ -49,7 +49,7 @@ def measure(preset: str, tokens: int, rounds: int, processes: ProcessGroup) -> d
         seq2seq_loss(model, batch, config.model.pad_id, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
         seconds["update"].append(time.process_time() - began)
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        processes.largest(0)  # barrier
+        processes.max(0)  # barrier
         began = time.perf_counter()
         processes.sum_tensors(gradients)
         seconds["sum"].append(time.perf_counter() - began)
@@ -154,7 +154,7 @@ def main() -> None:
         return
     with init_distributed("cpu") as processes:
         figures = measure(options.preset, options.tokens, options.rounds, processes)
-        if processes.is_first:
+        if processes.is_rank0:
             print("\n".join(f"{name:<20} {value:,.4g}" for name, value in figures.items()))
 
 

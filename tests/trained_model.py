@@ -9,7 +9,7 @@ from clearhead.cli.main import main
 from clearhead.config import build, merge, parse_assignments
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.training.setup.validate_config import check_settings
+from clearhead.training.setup.request import check_settings
 
 # Large enough to learn in seconds, small enough for every test run.
 SETTINGS = [

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import clearhead.config
 from benchmarks.contestants.torch_peer import Batch, make_batch
@@ -22,10 +21,9 @@ from clearhead.model.transformer import Transformer
 from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
-from clearhead.training.loop.callbacks import NullCallback
-from clearhead.training.loop.memory import no_malloc_trim, share_memory
+from clearhead.training.loop.callbacks import NullCallback, NullRunLogger
+from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.train_state import TrainState
 from clearhead.training.loop.trainer import Trainer
 
 
@@ -88,18 +86,6 @@ class PreparedTask:
         return Validation(0.0, 0.0, "none", "", ("", "", ""))
 
 
-class NullRunLogger:
-    """Run logger that writes nothing."""
-
-    def record(self, entry: dict[str, Any]) -> None: ...
-
-    def save(
-        self, counts: TrainState, weights: dict[str, Tensor], moments: dict[str, Tensor], is_checkpoint: bool
-    ) -> None: ...
-
-    def best(self, step: int, weights: dict[str, Tensor], validation: Validation) -> None: ...
-
-
 def build_trainer(model: Transformer, task: Task, threads: int) -> Trainer:
     """Return the trainer of `clearhead train`, without validation or checkpoints before the end of a run."""
     settings = {
@@ -126,7 +112,7 @@ def run_updates(trainer: Trainer, batches: list[list[Batch]]) -> None:
     assert isinstance(trainer.task, PreparedTask)
     trainer.task.parts = batches
     trainer.schedule = replace(trainer.schedule, steps=trainer.schedule.steps + len(batches))
-    trainer.counts.epoch, trainer.counts.batch = trainer.counts.epoch + 1, 0
+    trainer.state.epoch, trainer.state.batch = trainer.state.epoch + 1, 0
     trainer.run()
 
 

@@ -11,7 +11,7 @@ from benchmarks.results.page import render
 
 from clearhead.config import build
 from clearhead.tasks.registry import get_task
-from clearhead.training.setup.validate_config import check_settings
+from clearhead.training.setup.request import check_settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -74,7 +74,7 @@ def test_contestants_learn_over_several_calls(kind: type[Contestant]) -> None:
             losses.append(contestant.loss(PAIRS))
     assert losses[0] > losses[1] > losses[2]
     if isinstance(contestant, Clearhead):
-        assert contestant.trainer.counts.step == 50 and contestant.trainer.counts.tokens == 50 * PAIRS.target_tokens
+        assert contestant.trainer.state.step == 50 and contestant.trainer.state.tokens == 50 * PAIRS.target_tokens
 
 
 def test_shapes_are_those_of_the_presets() -> None:

@@ -148,7 +148,7 @@ def test_dry_run_prints_choices_and_writes_nothing(trained: Trained, tmp_path: P
     done = run("train", trained.train, "--out", tmp_path / "none", "--minutes", "2", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "none").exists()
-    assert "chosen: preset tiny: 1,500 pairs would be learned by heart" in done.stderr
+    assert "chosen: preset tiny: a larger model would overfit 1,500 pairs" in done.stderr
     assert re.search(r"updates \(.* epochs\) of .* s \(measured\): about .* minutes; memory .* MiB", done.stderr)
 
 
@@ -167,7 +167,7 @@ def test_a_finished_run_is_refused_and_overwritten_on_demand(trained: Trained, t
     arguments: list[str | Path] = ["train", first.train, "--out", first.folder, "--steps", "1"]
     done = run(*arguments)
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "holds a finished run" in done.stderr and "--overwrite" in done.stderr
+    assert done.stderr.count("\n") == 1 and "has a finished run" in done.stderr and "--overwrite" in done.stderr
     assert read_manifest(first.folder).training["steps"] == 2
     assert run(*arguments, "--overwrite").returncode == 0
     assert read_manifest(first.folder).training["steps"] == 1
@@ -202,13 +202,13 @@ BAD = [
     (["info", "{none}"], "none"),
     (["train", "{none}", "--out", "{out}"], "no such file"),
     (["train", "{train}", "--out", "{out}", "--preset", "huge"], "unknown preset 'huge'"),
-    (["train", "{train}", "--out", "{out}", "--steps", "5", "--minutes", "1"], "given twice"),
+    (["train", "{train}", "--out", "{out}", "--steps", "5", "--minutes", "1"], "set twice"),
     (["train", "{train}", "--out", "{out}", "--recipe", "{none}"], "cannot read the recipe"),
     (["train", "{train}", "--out", "{out}", "--valid", "{train}", "--set", "data.validation_max=9"],
      "nothing is held out"),
     (["train", "{train}", "--out", "{out}", "--set", "model.family=gru", "--set", "model.num_heads=2"], "num_heads"),
     (["train", "{train}", "--out", "{train}"], "is a file; --out expects a folder"),
-    (["train", "{train}", "--out", "{data}"], "holds no run of clearhead"),
+    (["train", "{train}", "--out", "{data}"], "has no run of clearhead"),
     (["train", "{train}", "--out"], "--out"),
     (["train", "{train}"], "--out"),
     (["data", "grammar", "--out", "x.csv"], "ends in .tsv or .jsonl"),

@@ -94,7 +94,7 @@ def test_a_model_without_attention_aligns_nothing(tmp_path: Path, capsys: pytest
 def test_errors_name_the_line_of_a_pair() -> None:
     model = small_model("transformer")
     for pair, message in (
-        (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ pieces, the model takes 63; split the line"),
+        (Pair("a " * 99, "b", 7), r"^x\.tsv:7: \d+ tokens, the model accepts 63; split the line"),
         (Pair(" ", "b", 8), r"^x\.tsv:8: a side has no tokens"),
     ):
         with pytest.raises(DataError, match=message):

@@ -16,7 +16,7 @@ from clearhead.model.parameters import named_weights
 from clearhead.model.registry import build_model
 from clearhead.tasks.image_classification.inference import num_patches
 from clearhead.tasks.text_codec import max_input_tokens
-from clearhead.training.setup.validate_config import FROM_THE_DATA
+from clearhead.training.setup.request import FROM_THE_DATA
 
 # One that differs from all of these networks' own, for every field that a user can set.
 OTHERS: dict[str, Any] = {

@@ -21,7 +21,7 @@ from clearhead.study.harness.protocol import (
     StudyInfo,
 )
 from clearhead.training.loop.callbacks import NullCallback, Progress
-from clearhead.training.loop.graceful_stop import GracefulStop
+from clearhead.training.loop.process_environment import GracefulStop
 
 RULE = DecisionRule(
     (Requirement("near is above far", lambda runs: runs["near"]["x"] - runs["far"]["x"], 1.0, 0.0, "some reason"),)

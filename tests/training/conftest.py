@@ -1,11 +1,11 @@
-"""Runs of seconds need no estimate of their time."""
+"""Fixtures for short runs, which need no precise estimate of their time."""
 
 import pytest
 
-from clearhead.training.setup import benchmark_step
+from clearhead.training.setup import auto_config
 
 
 @pytest.fixture(autouse=True)
 def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few updates as possible before a run."""
-    monkeypatch.setattr(benchmark_step, "SECONDS", 0.0)
+    """Measure as few updates as possible before a run."""
+    monkeypatch.setattr(auto_config, "BENCHMARK_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Tiny runs of every task, and ways to stop them."""
+"""Tiny runs of every task, and callbacks that stop them."""
 
 import copy
 import json
@@ -45,9 +45,9 @@ MORE: dict[str, Settings] = {
 
 
 def settings_of(task: str, more: Settings | None = None) -> Settings:
-    """The settings of a tiny run of this task."""
+    """Return the settings of a tiny run of a task."""
     settings = copy.deepcopy(merge(merge(SMALL, MORE[task]), more or {}))
-    if task not in ("translate", "denoise", "caption"):  # those that write
+    if task not in ("translate", "denoise", "caption"):  # generating tasks
         del settings["training"]["validate_lines"]
     if task == "image":
         del settings["tokenizer"]
@@ -57,7 +57,7 @@ def settings_of(task: str, more: Settings | None = None) -> Settings:
 
 
 def write_data(task: str, folder: Path, count: int = 60) -> Path:
-    """A file, or a folder of pictures, that this task can be trained on."""
+    """Write and return training data of a task: a file, or a folder of images."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = artificial_text(count)
     labels = [next(word for word in ("eats", "cuts", "Look") if word in line) for line in lines]
@@ -73,17 +73,17 @@ def write_data(task: str, folder: Path, count: int = 60) -> Path:
     if task in ("image", "caption"):
         names = []
         for number, label in enumerate(labels):
-            path = folder / "pictures" / label / f"{number}.png"
+            path = folder / "images" / label / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             shade = 40 + 60 * ["eats", "cuts", "Look"].index(label)
             Image.frombytes("L", (8, 8), bytes((shade + 7 * number * place) % 256 for place in range(64))).save(path)
             names.append(f"{path.relative_to(folder)}\t{label}")
-        return folder / "pictures" if task == "image" else write_lines(folder / "captions.tsv", names)
+        return folder / "images" if task == "image" else write_lines(folder / "captions.tsv", names)
     return write_lines(folder / "text.txt", lines)
 
 
-class Watching:
-    """Keeps what a run says, and sends the process a signal at certain updates."""
+class RecordingCallback:
+    """Records messages and steps of a run, and sends the process a signal after an update."""
 
     def __init__(self, stop_at: int = 0, number: int = signal.SIGTERM) -> None:
         self.stop_at, self.number = stop_at, number
@@ -107,26 +107,26 @@ def run(
     task: str,
     data: Path | list[Path],
     out: Path,
-    watcher: Watching | None = None,
+    callback: RecordingCallback | None = None,
     *,
     more: Settings | None = None,
     **asked: Any,
 ) -> TrainingResult:
-    """One training of 13 updates, or what is asked."""
+    """Run a training of 13 updates, with the given changes, and return its result."""
     length = {"training": {"steps": asked.pop("steps", 13)}}
     settings = merge(settings_of(task, more), length)
     files = data if isinstance(data, list) else [data]
     return train(TrainRequest(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
-                 watcher or Watching())  # fmt: skip
+                 callback or RecordingCallback())  # fmt: skip
 
 
 def model_of(folder: Path) -> str:
-    """Equal for two bundles only if weights, config and tokenizer are equal to the last bit."""
+    """Return the fingerprint of a bundle, which covers all bits of weights, config and tokenizer."""
     return read_manifest(folder).fingerprint
 
 
 def traces(folder: Path) -> tuple[object, ...]:
-    """All that a run left besides its model, without the time it took: bits of every tensor, counts, metrics."""
+    """Return the rest of a run folder without times: checksums of all tensors, counters and metrics."""
     found = CheckpointFolder.load(folder / "training")
     assert found and found.state
     timed = {name for name in TrainState.model_fields if name.startswith(("seconds", "cpu_seconds"))}
@@ -134,4 +134,4 @@ def traces(folder: Path) -> tuple[object, ...]:
     metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
                for line in lines]  # fmt: skip
     state = found.state
-    return state.files, state.checkpoints, state.best, state.counts.model_dump(exclude=timed), metrics
+    return state.files, state.checkpoints, state.best, state.train_state.model_dump(exclude=timed), metrics

@@ -1,4 +1,4 @@
-"""Fine-tuning: kept validation records, scores before and after, replay of earlier data, and what is refused."""
+"""Fine-tuning: saved validation records, scores before and after, replay of earlier data, and refused options."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from clearhead.tasks.registry import get_task
 from clearhead.tasks.trainable.records import TrainingFiles
 from clearhead.training.run import TrainRequest, prepare, train
 from tests.tasks.artificial_text import write_lines
-from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
+from tests.training.runs import MORE, RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
 TEXT = [task for task in MORE if task not in ("image", "caption")]
@@ -27,7 +27,7 @@ ALL_LINES: Settings = {"training": {"validate_lines": 50}}
 
 
 class Olds:
-    """A short run of each task, made when it is first needed; no test may write into it. The data is beside it."""
+    """Short runs of each task, trained on first use, next to their data; tests must not write into them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,17 +46,17 @@ def olds(tmp_path_factory: pytest.TempPathFactory) -> Olds:
 
 
 def kept(old: Path) -> list[Path]:
-    """The validation records that a run kept."""
+    """Return the files with the validation records of a run."""
     return sorted((old / "training" / "validation").glob("*"))
 
 
 def old_data(task: str, old: Path) -> Path:
-    """The training data of an old run."""
+    """Return the training data of an old run."""
     return write_data(task, old.parent)
 
 
 @pytest.mark.parametrize("task", TEXT)
-def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
+def test_a_run_saves_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
     old, config = olds[task], clearhead.load(olds[task]).config
     files = TrainingFiles([old_data(task, old)])
     held_out = get_task(task).load_records(files, config, lambda _: None).valid
@@ -66,7 +66,7 @@ def test_a_run_keeps_its_validation_records_in_files_that_its_task_reads(task: s
     assert clearhead.evaluate(old, kept(old)[0]).to_json()
 
 
-def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
+def test_at_most_500_evenly_spaced_records_are_saved(tmp_path: Path) -> None:
     from clearhead.data.readers.documents import Document
     from clearhead.data.readers.pairs import Pair
 
@@ -82,7 +82,7 @@ def test_at_most_500_evenly_spaced_records_are_kept(tmp_path: Path) -> None:
     assert len(cut.text) == 500_000
 
 
-def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
+def test_saved_records_preserve_odd_characters(tmp_path: Path) -> None:
     from clearhead.data.readers.labelled import TaggedSentence, load_tagged
     from clearhead.data.readers.pairs import Pair, load_pairs
 
@@ -94,7 +94,7 @@ def test_kept_records_survive_odd_characters(tmp_path: Path) -> None:
         assert [record.fields for record in load([tmp_path / name]).records] == [record.fields for record in records]
 
 
-def test_records_of_a_model_with_tags_are_kept_by_tag_and_scored_with_it(tmp_path: Path) -> None:
+def test_records_of_a_model_with_tags_are_saved_by_tag_and_scored_with_it(tmp_path: Path) -> None:
     first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
     files = [Path(f"{first}@de"), Path(f"{second}@fr")]
     run("translate", files, tmp_path / "old", more=ALL_LINES)
@@ -106,7 +106,7 @@ def test_records_of_a_model_with_tags_are_kept_by_tag_and_scored_with_it(tmp_pat
         run("translate", files[:1], tmp_path / "no", start=tmp_path / "old", old_valid=[first])
 
 
-def test_kept_records_are_not_exported_and_the_model_does_not_need_them(
+def test_saved_records_are_not_exported_and_the_model_does_not_need_them(
     olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = shutil.copytree(olds["translate"], tmp_path / "old")
@@ -122,7 +122,7 @@ def test_kept_records_are_not_exported_and_the_model_does_not_need_them(
 
 
 def score(training: Any) -> float:
-    """The validation score of a run, from its manifest."""
+    """Return the validation score in a manifest."""
     [found] = [
         value["score"] for value in training["scores"].values() if isinstance(value, dict) and "signature" in value
     ]
@@ -139,25 +139,25 @@ def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path
     settings: dict[str, Any] = settings_of("translate", ALL_LINES)
     settings["training"] |= {"steps": 13}
     del settings["data"]["validation_share"], settings["tokenizer"]
-    watcher, valid = Watching(), kept(tmp_path / "old")
+    callback, valid = RecordingCallback(), kept(tmp_path / "old")
     request = TrainRequest([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
-    train(request, watcher)
+    train(request, callback)
     old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
     found: Any = new["old_validation"]
     before, after = found["before"], found["after"]
     assert before == score(old) > 1 and after == score(new) != score(old)
     assert found["change"] == after - before and found["records"] == len(lines(valid[0]))
     shown = f"BLEU {before:.1f} before, {after:.1f} after ({after - before:+.1f})"
-    assert f"old validation set ({found['records']} pairs): {shown}" in watcher.messages
+    assert f"old validation set ({found['records']} pairs): {shown}" in callback.messages
     assert f"bleu {before:.2f} before, {after:.2f} after" in (tmp_path / "new" / "README.md").read_text()
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a text file."""
+    """Return the lines of a text file."""
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_classifier_that_forgets_is_named_and_evaluate_agrees(olds: Olds, tmp_path: Path) -> None:
+def test_forgetting_of_a_classifier_is_reported_and_evaluate_agrees(olds: Olds, tmp_path: Path) -> None:
     """Fine-tuned on labels that contradict the old ones; the reference is `clearhead evaluate`."""
     data = old_data("classify", olds["classify"])
     learned: Settings = {"training": {"validate_every": 40, "save_every": 40}}
@@ -165,26 +165,26 @@ def test_a_classifier_that_forgets_is_named_and_evaluate_agrees(olds: Olds, tmp_
     turn = {"eats": "cuts", "cuts": "Look", "Look": "eats"}
     rows = [line.split("\t") for line in lines(data)]
     other = write_lines(tmp_path / "other.tsv", [f"{text}\t{turn[label]}" for text, label in rows])
-    watcher = Watching()
-    run("classify", other, tmp_path / "new", watcher, more=learned, steps=120, start=tmp_path / "old")
+    callback = RecordingCallback()
+    run("classify", other, tmp_path / "new", callback, more=learned, steps=120, start=tmp_path / "old")
     file = kept(tmp_path / "old")[0]
     expected = [
         100 * clearhead.evaluate(tmp_path / name, file).to_json()["accuracy"]["score"] for name in ("old", "new")
     ]
     found: Any = read_manifest(tmp_path / "new").training["old_validation"]
     assert [found["before"], found["after"]] == pytest.approx(expected) and found["change"] < -50
-    [warning] = [text for text in watcher.messages if text.startswith("warning: the model forgot")]
+    [warning] = [text for text in callback.messages if text.startswith("warning: the model forgot")]
     assert "--replay FILE" in warning
-    watcher, little = Watching(), merge(learned, {"data": {"replay_share": 0.01}})
-    run("classify", other, tmp_path / "little", watcher, more=little, steps=120, start=tmp_path / "old", replay=[data])
-    assert [text for text in watcher.messages if text.startswith("warning: ") and "a higher --replay-share" in text]
-    watcher = Watching()
-    run("classify", data, tmp_path / "same", watcher, more=learned, start=tmp_path / "old", old_valid=[data])
-    assert not [text for text in watcher.messages if text.startswith("warning")]
-    assert [text for text in watcher.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
+    callback, little = RecordingCallback(), merge(learned, {"data": {"replay_share": 0.01}})
+    run("classify", other, tmp_path / "little", callback, more=little, steps=120, start=tmp_path / "old", replay=[data])
+    assert [text for text in callback.messages if text.startswith("warning: ") and "a higher --replay-share" in text]
+    callback = RecordingCallback()
+    run("classify", data, tmp_path / "same", callback, more=learned, start=tmp_path / "old", old_valid=[data])
+    assert not [text for text in callback.messages if text.startswith("warning")]
+    assert [text for text in callback.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
 
 
-def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) -> None:
+def test_unmeasured_forgetting_is_reported_with_the_reason(olds: Olds, tmp_path: Path) -> None:
     bare = shutil.copytree(olds["lm"], tmp_path / "bare")
     shutil.rmtree(bare / "training")
     damaged = shutil.copytree(olds["translate"], tmp_path / "damaged")
@@ -195,18 +195,18 @@ def test_what_is_not_measured_is_said_in_a_sentence(olds: Olds, tmp_path: Path) 
         ("translate", damaged, None, 'records.jsonl:1: expected the key "source"'),
         ("classify", olds["mlm"], None, "trained for the task mlm, this run is for classify"),
         ("classify", olds["classify"], four, "the labels of the new data are not those of the old model"),
-        ("image", olds["image"], None, "the task image reads images, and runs keep text only"),
+        ("image", olds["image"], None, "the task image reads images, and runs save validation records of text only"),
     ):
-        watcher, out = Watching(), tmp_path / f"{task}-{start.name}-{data is None}"
+        callback, out = RecordingCallback(), tmp_path / f"{task}-{start.name}-{data is None}"
         settings = without_shape(task)
         files = [data or old_data(task, olds[task])]
-        train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), watcher)
-        [said] = [text for text in watcher.messages if text.startswith("forgetting is not measured: ")]
+        train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), callback)
+        [said] = [text for text in callback.messages if text.startswith("forgetting is not measured: ")]
         assert message in said and "old_validation" not in read_manifest(out).training
 
 
 def without_shape(task: str) -> dict[str, Any]:
-    """Settings of a short run that takes its shape from another model."""
+    """Return settings of a short run whose shape comes from another model."""
     settings: dict[str, Any] = settings_of(task)
     settings.pop("tokenizer", None)
     settings.pop("model")
@@ -217,14 +217,16 @@ def without_shape(task: str) -> dict[str, Any]:
     "task", [task if task in QUICK else pytest.param(task, marks=pytest.mark.slow) for task in MORE]
 )
 def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, olds: Olds, tmp_path: Path) -> None:
-    """The old model is not needed to resume, for its validation records are copied."""
+    """The old model is not needed to resume, because its validation records are copied."""
     new = write_data(task, tmp_path, count=43)
     asked: dict[str, Any] = {"replay": [old_data(task, olds[task])], "more": {"data": {"replay_share": 0.4}}}
     start = shutil.copytree(olds[task], tmp_path / "start")
-    watcher = Watching()
-    run(task, new, tmp_path / "whole", watcher, start=start, **asked)
-    assert [text for text in watcher.messages if text.startswith("replay: ") and "40 % of each batch" in text]
-    assert run(task, new, tmp_path / "parts", Watching(5), start=start, **asked).outcome.reason == "interrupted"
+    callback = RecordingCallback()
+    run(task, new, tmp_path / "whole", callback, start=start, **asked)
+    assert [text for text in callback.messages if text.startswith("replay: ") and "40 % of each batch" in text]
+    assert (
+        run(task, new, tmp_path / "parts", RecordingCallback(5), start=start, **asked).outcome.reason == "interrupted"
+    )
     shutil.rmtree(start)
     assert run(task, new, tmp_path / "parts", resume=True, **asked).outcome.reason == "finished"
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
@@ -238,18 +240,18 @@ def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, olds: Olds, t
 
 
 def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path) -> None:
-    """The whole old training file is replayed but for the part that the old run held out."""
+    """The old training file is replayed except for the part that the old run held out."""
     old = olds["translate"]
     new = write_lines(tmp_path / "new.tsv", [f"w{number} x y\tz w{number}" for number in range(30)])
-    watcher = Watching()
+    callback = RecordingCallback()
     request = TrainRequest(
         [new], tmp_path / "out", settings=without_shape("translate"), task="translate", threads=1, start=old,
         replay=[old_data("translate", old)],
     )  # fmt: skip
-    prepared = prepare(request, watcher)
+    prepared = prepare(request, callback)
     count = len(lines(kept(old)[0]))
     assert prepared.data["replay_examples"] == 60 - count
-    assert [text for text in watcher.messages if f"{count} left out, which are in a validation set" in text]
+    assert [text for text in callback.messages if f"{count} left out, which are in a validation set" in text]
 
 
 def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
@@ -257,7 +259,7 @@ def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
     replayed = old_data("classify", old)
     valid = write_lines(tmp_path / "valid.tsv", lines(replayed)[:20])
     asked: dict[str, Any] = {"start": old, "replay": [replayed], "old_valid": [valid]}
-    run("classify", data, tmp_path / "out", Watching(5), **asked)
+    run("classify", data, tmp_path / "out", RecordingCallback(5), **asked)
     other = write_data("classify", tmp_path / "other", count=50)
     for changed, message in (
         ({"replay": [other]}, "the files of --replay changed"),
@@ -270,8 +272,8 @@ def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out" / "training" / "old_validation")
     with pytest.raises(ClearheadError, match="old_validation was changed; restore it"):
         run("classify", data, tmp_path / "out", resume=True, **asked)
-    run("classify", data, tmp_path / "plain", Watching(5))
-    with pytest.raises(ClearheadError, match="began without --replay"):
+    run("classify", data, tmp_path / "plain", RecordingCallback(5))
+    with pytest.raises(ClearheadError, match="started without --replay"):
         run("classify", data, tmp_path / "plain", resume=True, replay=[replayed])
 
 
@@ -287,10 +289,14 @@ def test_misuse_is_refused_in_a_sentence(olds: Olds, tmp_path: Path, capsys: pyt
             ("classify", ["--from", old, "--replay", data, "--replay-share", share], "data.replay_share")
             for share in ("0", "1", "-0.5", "nan")
         ),
-        ("classify", ["--from", old, "--replay", f"{data}:2"], "a weight has no meaning behind --replay"),
+        ("classify", ["--from", old, "--replay", f"{data}:2"], "--replay files cannot have a weight"),
         ("classify", ["--from", old, "--replay", f"{tmp_path}/none.tsv"], "none.tsv: no such file"),
         ("classify", ["--from", str(olds["mlm"]), "--old-valid", data], "trained for the task mlm, this run is for"),
-        ("image", ["--from", image, "--old-valid", pictures], "reads images, and runs keep text only; leave it out"),
+        (
+            "image",
+            ["--from", image, "--old-valid", pictures],
+            "reads images, and runs save validation records of text only; leave",
+        ),
     ):
         files = pictures if task == "image" else data
         code = main(["train", files, "--task", task, "--out", str(tmp_path / "out"), "--steps", "1", *more])
@@ -322,14 +328,14 @@ def test_two_line_files_can_be_replayed(olds: Olds, tmp_path: Path, capsys: pyte
     assert code == 0 and "old validation set (20 pairs)" in capsys.readouterr().err
 
 
-def test_records_are_kept_under_their_own_column_names(tmp_path: Path) -> None:
+def test_records_are_saved_under_their_own_column_names(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in lines(write_data("classify", tmp_path))]
     table = write_lines(tmp_path / "t.csv", ["stars,review", *(f'{label},"{text}"' for text, label in rows)])
     more: Settings = {"data": {"columns": "text=review,label=stars"}}
     run("classify", table, tmp_path / "old", more=more)
-    watcher = Watching()
-    run("classify", table, tmp_path / "new", watcher, more=more, start=tmp_path / "old", replay=[table])
-    assert not [text for text in watcher.messages if "not measured" in text]
+    callback = RecordingCallback()
+    run("classify", table, tmp_path / "new", callback, more=more, start=tmp_path / "old", replay=[table])
+    assert not [text for text in callback.messages if "not measured" in text]
     assert read_manifest(tmp_path / "new").training["old_validation"]
 
 
@@ -338,10 +344,10 @@ def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: 
     old, replayed = olds["classify"], old_data("classify", olds["classify"])
     some = write_lines(tmp_path / "some.tsv", [line for line in lines(replayed) if not line.endswith("\tLook")])
     for replay, fresh in (([], "output.weight, output.bias"), ([replayed], "none")):
-        watcher = Watching()
+        callback = RecordingCallback()
         request = TrainRequest(
             [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
         )
-        prepared = prepare(request, watcher)
-        assert [text for text in watcher.messages if text.endswith(f"fresh: {fresh}")]
+        prepared = prepare(request, callback)
+        assert [text for text in callback.messages if text.endswith(f"newly initialised: {fresh}")]
         assert prepared.config.labels == (("Look", "cuts", "eats") if replay else ("cuts", "eats"))

@@ -18,26 +18,26 @@ from clearhead.model.encoder import Stack
 from clearhead.model.loss import cross_entropy
 from clearhead.training.distributed import device_setup
 from clearhead.training.distributed.device_setup import place_model
-from clearhead.training.distributed.process_group import ALONE
+from clearhead.training.distributed.process_group import SINGLE_PROCESS
 from clearhead.training.distributed.thread_data_parallel import open_replicas
 from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
-from clearhead.training.loop.optimizer_state import EMA
+from clearhead.training.loop.train_state import EMA
 from clearhead.training.run import PreparedRun
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
-from tests.training.runs import Watching, model_of, run, traces, write_data
+from tests.training.runs import RecordingCallback, model_of, run, traces, write_data
 from tests.training.test_trainer import Regression, trainer
 
 
 def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> tuple[float, list[torch.Tensor]]:
-    """Loss and gradient of one update."""
+    """Return loss and gradient of one update."""
     config = prepared.config.training.model_copy(update=training)
-    place_model(prepared.model, config, ALONE, NullCallback())
+    place_model(prepared.model, config, SINGLE_PROCESS, NullCallback())
     for module in prepared.model.modules():
         if isinstance(module, Dropout):
             module.rate = dropout
     prepared.model.train()
-    with open_replicas(prepared.model, 1, config.batch_tokens, ALONE) as replicas:
+    with open_replicas(prepared.model, 1, config.batch_tokens, SINGLE_PROCESS) as replicas:
         made = GradientAccumulator(prepared.task, replicas, 1, print, config.precision)
         loss = made.add([MicroBatch(0, np.arange(7)), MicroBatch(0, np.arange(7, 19))], 3)
         found = [gradient.clone() for gradient in replicas.gather_gradients()]
@@ -49,7 +49,7 @@ def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> t
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_path: Path) -> None:
+def test_recomputed_layers_have_the_same_gradients(task: str, tmp_path: Path) -> None:
     prepared = prepare_task(tmp_path, task)
     expected, expected_gradients = gradients(prepared)
     calls: list[object] = []
@@ -63,15 +63,15 @@ def test_layers_that_are_computed_again_have_the_same_gradients(task: str, tmp_p
         torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-6)
 
 
-def test_computing_again_keeps_less(tmp_path: Path) -> None:
-    """Numbers that autograd holds on to between forward and backward."""
+def test_recomputation_saves_memory(tmp_path: Path) -> None:
+    """Counts the numbers that autograd stores between forward and backward."""
     prepared = prepare_task(tmp_path, "classify")
     held = []
     for recompute in (False, True):
         place_model(
             prepared.model,
             prepared.config.training.model_copy(update={"activation_checkpointing": recompute}),
-            ALONE,
+            SINGLE_PROCESS,
             NullCallback(),
         )
         kept: list[int] = []
@@ -91,12 +91,12 @@ def test_computing_again_keeps_less(tmp_path: Path) -> None:
         ),
         (
             {"model": {"norm": "batch"}, "training": {"activation_checkpointing": True}},
-            r"does not go with model\.norm=batch",
+            r"does not work with model\.norm=batch",
         ),
         ({"model": {"family": "gru"}, "training": {"precision": "bfloat16"}}, r"is not for model\.family=gru"),
     ],
 )
-def test_what_cannot_be_trained_so_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unsupported_training_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     from clearhead.training.run import TrainRequest, prepare
 
     data = write_data("classify", tmp_path)
@@ -111,7 +111,7 @@ def test_what_cannot_be_trained_so_is_refused(settings: dict[str, Any], message:
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: Path) -> None:
-    """Without dropout: bfloat16 has more rows, and therefore other masks."""
+    """Without dropout, because bfloat16 has more rows and therefore other masks."""
     prepared = prepare_task(tmp_path, task)
     expected, expected_gradients = gradients(prepared, dropout=0.0)
     loss, found = gradients(prepared, dropout=0.0, precision="bfloat16")
@@ -131,19 +131,18 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
         ({}, False),
     ],
 )
-def test_a_cpu_without_bfloat16_is_named(
+def test_a_cpu_without_bfloat16_is_reported(
     can: dict[str, object], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_setup, "capabilities", lambda: can)
-    prepared, watcher = prepare_task(tmp_path, "classify"), Watching()
+    prepared, callback = prepare_task(tmp_path, "classify"), RecordingCallback()
     for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
-        place_model(
-            prepared.model, prepared.config.training.model_copy(update={"precision": precision}), ALONE, watcher
-        )
-        assert sum("no instructions" in message for message in watcher.messages) == count
+        config = prepared.config.training.model_copy(update={"precision": precision})
+        place_model(prepared.model, config, SINGLE_PROCESS, callback)
+        assert sum("no instructions" in message for message in callback.messages) == count
 
 
-def test_torch_tells_what_the_cpu_can_do() -> None:
+def test_torch_reports_cpu_capabilities() -> None:
     assert {"architecture"} <= device_setup.capabilities().keys()
 
 
@@ -187,32 +186,32 @@ def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.M
 # Moving averages
 
 
-def test_the_average_follows_the_weights() -> None:
-    """Against the recurrence, computed in parallel."""
+def test_the_average_is_the_recurrence() -> None:
+    """Compared with the recurrence, computed here."""
     made, _ = trainer(Regression(), steps=30, ema_decay=0.8)
-    weight, step = made.model.get_parameter("weight"), made._step
+    weight, step = made.model.get_parameter("weight"), made._step_optimizer
     mean: float | None = None
 
     def watched(*given: Any) -> None:
         nonlocal mean
         step(*given)
-        decay = min(0.8, (1 + made.counts.step) / (10 + made.counts.step))
+        decay = min(0.8, (1 + made.state.step) / (10 + made.state.step))
         mean = weight.item() if mean is None else decay * mean + (1 - decay) * weight.item()
 
-    made._step = watched  # type: ignore[method-assign,assignment]
+    made._step_optimizer = watched  # type: ignore[method-assign,assignment]
     made.run()
     assert made.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
-    found = made.followed()["weight"].item()
+    found = made.ema_weights()["weight"].item()
     assert found == pytest.approx(mean, rel=1e-5) and found != pytest.approx(weight.item(), rel=1e-5)
 
 
-def test_a_run_with_an_average_goes_on_exactly_and_says_what_it_kept(tmp_path: Path) -> None:
+def test_a_run_with_an_average_resumes_exactly_and_reports_its_selection(tmp_path: Path) -> None:
     data, more = write_data("classify", tmp_path), {"training": {"ema_decay": 0.9}}
-    watcher = Watching()
-    run("classify", data, tmp_path / "whole", watcher, more=more)
-    (line,) = [text for text in watcher.messages if "of the weights" in text]
-    assert ", ema " in line and line.endswith(f"kept: {read_manifest(tmp_path / 'whole').weights_kind}")
-    run("classify", data, tmp_path / "parts", Watching(5), more=more)
+    callback = RecordingCallback()
+    run("classify", data, tmp_path / "whole", callback, more=more)
+    (line,) = [text for text in callback.messages if "of the weights" in text]
+    assert ", ema " in line and line.endswith(f"selected: {read_manifest(tmp_path / 'whole').weights_kind}")
+    run("classify", data, tmp_path / "parts", RecordingCallback(5), more=more)
     run("classify", data, tmp_path / "parts", more=more, resume=True)
     assert (model_of(tmp_path / "parts"), traces(tmp_path / "parts")) == (
         model_of(tmp_path / "whole"),

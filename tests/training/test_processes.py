@@ -17,13 +17,13 @@ from clearhead.cli.main import main
 from clearhead.config import merge
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder
-from clearhead.training.distributed.process_group import ALONE, ProcessGroup, choose_device, init_distributed
+from clearhead.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, choose_device, init_distributed
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas, replica_count
 from clearhead.training.loop.trainer import Trainer
-from tests.training import together
-from tests.training.launching import losses_of, torchrun, train_together
-from tests.training.runs import Settings, Watching, model_of, run, write_data
-from tests.training.together import Job
+from tests.training import torchrun_jobs
+from tests.training.runs import RecordingCallback, Settings, model_of, run, write_data
+from tests.training.torchrun import losses_of, torchrun, train_together
+from tests.training.torchrun_jobs import Job
 
 STILL: Settings = {"model": {"dropout": 0.0}, "training": {"validate_every": 10, "save_every": 10}}
 # Batches of one sentence are among them: there the second process has nothing to do.
@@ -36,26 +36,26 @@ TWENTY: dict[str, Any] = {"steps": 20}
 
 
 @pytest.fixture(scope="module")
-def noted() -> Iterator[list[float]]:
-    """The losses of trainings in this process."""
+def losses() -> Iterator[list[float]]:
+    """Record the losses of trainings in this process."""
     update = Trainer._update
-    yield together.note_losses()
+    yield torchrun_jobs.record_losses()
     Trainer._update = update  # type: ignore[method-assign]
 
 
-def in_one_and_two(folder: Path, noted: list[float], alone: list[Job], together_only: list[Job]) -> Path:
-    """The same trainings in one process and in two, and some in two only: all of these in one start of torchrun."""
+def in_one_and_two(folder: Path, losses: list[float], alone: list[Job], together_only: list[Job]) -> Path:
+    """Run trainings in one process and in two, and some in two only, with a single start of torchrun."""
     torch.set_num_threads(1)
     for job in alone:
-        together.do(replace(job, out=str(folder / "1" / job.out)), noted)
+        torchrun_jobs.do(replace(job, out=str(folder / "1" / job.out)), losses)
     jobs = [replace(job, asked={**job.asked, "threads": 1}) for job in (*alone, *together_only)]
     train_together([replace(job, out=str(folder / "2" / job.out)) for job in jobs], folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
-    """Trainings that each show one thing."""
+def folder(tmp_path_factory: pytest.TempPathFactory, losses: list[float]) -> Path:
+    """Folder of trainings in one and two processes, each for one test."""
     folder = tmp_path_factory.mktemp("processes")
     pairs, labels = (str(write_data(task, folder / task)) for task in ("translate", "classify"))
     alone = [
@@ -63,24 +63,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path
         Job("translate", pairs, "narrow", NARROW, TWENTY),
         Job("classify", labels, "wide", WIDE, {"threads": 2}),
     ]
-    run("translate", Path(pairs), folder / "2" / "gone on", Watching(7), more=STILL, steps=20)
+    run("translate", Path(pairs), folder / "2" / "resumed", RecordingCallback(7), more=STILL, steps=20)
     more = [
-        Job("translate", pairs, "gone on", STILL, {**TWENTY, "resume": True}),
+        Job("translate", pairs, "resumed", STILL, {**TWENTY, "resume": True}),
         Job("translate", pairs, "stopped", STILL, TWENTY, (1, 7, signal.SIGTERM)),
     ]
-    return in_one_and_two(folder, noted, alone, more)
+    return in_one_and_two(folder, losses, alone, more)
 
 
 @pytest.fixture(scope="module")
-def sharded(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Path:
-    """The same with weights that are divided, and other tasks."""
+def sharded(tmp_path_factory: pytest.TempPathFactory, losses: list[float]) -> Path:
+    """Folder of trainings with sharded weights, and of other tasks."""
     folder = tmp_path_factory.mktemp("sharded")
-    pairs, pictures, text = (str(write_data(task, folder / task)) for task in ("translate", "image", "lm"))
+    pairs, images, text = (str(write_data(task, folder / task)) for task in ("translate", "image", "lm"))
     alone = [
         Job("translate", pairs, "still", STILL, TWENTY),
         Job("translate", pairs, "narrow", NARROW, TWENTY),
         Job("lm", text, "lm", STILL, TWENTY),
-        Job("image", pictures, "figures", merge(WIDE, {"training": {"batch_tokens": 1200}}), {"threads": 2}),
+        Job("image", images, "figures", merge(WIDE, {"training": {"batch_tokens": 1200}}), {"threads": 2}),
     ]
     more = [
         Job("translate", pairs, "sharded", merge(STILL, SHARDED), TWENTY),
@@ -89,7 +89,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, noted: list[float]) -> Pat
         Job("translate", pairs, "sharded again", merge(merge(STILL, SHARDED), AGAIN), TWENTY),
         Job("translate", pairs, "sharded stopped", merge(STILL, SHARDED), TWENTY, (1, 7, signal.SIGTERM)),
     ]
-    return in_one_and_two(folder, noted, alone, more)
+    return in_one_and_two(folder, losses, alone, more)
 
 
 def check_losses(folder: Path, alone: str, found: str) -> None:
@@ -125,37 +125,37 @@ def check_bits(folder: Path, name: str) -> None:
     assert read_manifest(one).training["processes"] == 1 and read_manifest(two).training["processes"] == 2
 
 
-def test_two_processes_are_as_two_threads_to_the_last_bit(folder: Path) -> None:
+def test_two_processes_equal_two_threads_to_the_last_bit(folder: Path) -> None:
     """With dropout."""
     check_bits(folder, "wide")
 
 
 @pytest.mark.slow
-def test_running_figures_are_those_of_all_processes(sharded: Path) -> None:
+def test_running_statistics_are_those_of_all_processes(sharded: Path) -> None:
     check_bits(sharded, "figures")
 
 
-def test_a_run_of_one_process_goes_on_in_two(folder: Path) -> None:
-    assert losses_of(folder / "2" / "gone on") == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
+def test_a_run_of_one_process_resumes_in_two(folder: Path) -> None:
+    assert losses_of(folder / "2" / "resumed") == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
-def check_goes_on_in_one(folder: Path, out: Path, noted: list[float], more: Settings) -> None:
+def check_resumes_in_one(folder: Path, out: Path, losses: list[float], more: Settings) -> None:
     assert len(losses_of(out)) == 7
     assert read_manifest(out).training["state"] == "interrupted"
-    watcher = Watching()
-    noted.clear()
-    run("translate", folder / "translate" / "pairs.tsv", out, watcher, more=more, steps=20, resume=True)
-    assert "the run began on 2 processes and goes on with 1: sums are rounded otherwise" in watcher.messages
-    assert noted == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
+    callback = RecordingCallback()
+    losses.clear()
+    run("translate", folder / "translate" / "pairs.tsv", out, callback, more=more, steps=20, resume=True)
+    assert "the run started on 2 processes and continues on 1: sums are rounded differently" in callback.messages
+    assert losses == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
-def test_a_signal_to_one_process_stops_both_and_one_goes_on(folder: Path, noted: list[float]) -> None:
-    check_goes_on_in_one(folder, folder / "2" / "stopped", noted, STILL)
+def test_a_signal_to_one_process_stops_both_and_one_resumes(folder: Path, losses: list[float]) -> None:
+    check_resumes_in_one(folder, folder / "2" / "stopped", losses, STILL)
 
 
 @pytest.mark.slow
-def test_a_sharded_run_goes_on_in_one_process(sharded: Path, noted: list[float]) -> None:
-    check_goes_on_in_one(sharded, sharded / "2" / "sharded stopped", noted, merge(STILL, SHARDED))
+def test_a_sharded_run_resumes_in_one_process(sharded: Path, losses: list[float]) -> None:
+    check_resumes_in_one(sharded, sharded / "2" / "sharded stopped", losses, merge(STILL, SHARDED))
 
 
 @pytest.mark.slow
@@ -165,20 +165,20 @@ def test_a_sharded_model_is_written_whole(sharded: Path) -> None:
         name: tensor.shape for name, tensor in expected.items()
     }
     for name, tensor in weights.items():
-        if not name.endswith("key.bias"):  # it changes no score: its gradient is rounding, made large by Adam
+        if not name.endswith("key.bias"):  # its gradient is rounding noise, which Adam amplifies
             torch.testing.assert_close(tensor, expected[name], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.slow
-def test_only_the_first_process_speaks(tmp_path: Path) -> None:
+def test_only_rank_0_prints(tmp_path: Path) -> None:
     data = write_data("classify", tmp_path)
     options = [str(data), "--out", str(tmp_path / "out"), "--task", "classify", "--steps", "3", "--preset", "tiny"]
     done = torchrun(2, ["-m", "clearhead", "train", *options])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(validation)") == 1 and done.stderr.count("parameters") == 1
     again = torchrun(2, ["-m", "clearhead", "train", *options])
-    assert again.returncode != 0 and "holds a finished run" in again.stderr
-    assert "process 1 ends, for the first one refused" in again.stderr
+    assert again.returncode != 0 and "has a finished run" in again.stderr
+    assert "process 1 ends because process 0 failed" in again.stderr
     resumed = torchrun(2, ["-m", "clearhead", "train", *options, "--resume"])
     assert resumed.returncode == 0 and "is finished after 3 updates" in resumed.stderr, resumed.stderr
 
@@ -193,26 +193,26 @@ def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
         ThreadReplicas[int, int](model, 2, 2, ProcessGroup(2, 3)) as last,
     ):
         assert first.total == 6 and (first.first, last.first) == (0, 4)
-        assert (list(first.mine(parts)), list(last.mine(parts))) == ([0, 1], [4])
-        assert list(last.mine(parts[:3])) == []
+        assert (list(first.local_parts(parts)), list(last.local_parts(parts))) == ([0, 1], [4])
+        assert list(last.local_parts(parts[:3])) == []
 
 
 def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
-    assert [ProcessGroup(0, 8, count).threads() for count in (2, 3, 8)] == [3, 2, 1]
+    assert [ProcessGroup(0, 8, count).default_threads() for count in (2, 3, 8)] == [3, 2, 1]
     torch.set_num_threads(1)
-    assert ALONE.threads() == 1
+    assert SINGLE_PROCESS.default_threads() == 1
     assert replica_count(4, 4096 // 8) == 1
 
 
-def test_alone_nothing_is_exchanged() -> None:
+def test_a_single_process_exchanges_nothing() -> None:
     with init_distributed("cpu") as processes:
-        assert processes == ALONE and processes.is_first
-        assert processes.tell("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
-        assert processes.largest(3.0) == 3.0 and processes.share({}) == {}
+        assert processes == SINGLE_PROCESS and processes.is_rank0
+        assert processes.broadcast_text("text") == "text" and processes.sum(1.5, 2.0) == [1.5, 2.0]
+        assert processes.max(3.0) == 3.0 and processes.broadcast_tensors({}) == {}
 
 
-def test_processes_that_do_not_find_each_other_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_do_not_find_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
@@ -235,7 +235,7 @@ def test_a_gpu_is_used_where_there_is_one_and_never_assumed(monkeypatch: pytest.
         choose_device("auto", 4, 5)
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data("classify", tmp_path)
     code = main(["train", str(data), "--task", "classify", "--out", str(tmp_path / "out"), "--device", "cuda"])
     if not torch.cuda.is_available():
@@ -243,7 +243,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_state_without_processes_was_made_by_one(folder: Path) -> None:
-    """States of before there were several."""
+    """`processes` has a default for states of a single process."""
     found = CheckpointFolder.load(folder / "1" / "still" / "training")
     assert found and found.state
     facts = json.loads(found.state.origin.model_dump_json())

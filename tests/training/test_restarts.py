@@ -1,4 +1,4 @@
-"""Processes that die or are told to stop under torchrun: the run ends as if nothing had happened."""
+"""Processes that die or are stopped under torchrun: the run ends as if uninterrupted."""
 
 import signal
 import subprocess
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.launching import PATIENCE, command, losses_of, surroundings, torchrun, train_together
 from tests.training.runs import model_of, traces, write_data
-from tests.training.together import Job
+from tests.training.torchrun import TIMEOUT, command, environment, losses_of, torchrun, train_together
+from tests.training.torchrun_jobs import Job
 
 pytestmark = pytest.mark.slow
 
@@ -25,16 +25,16 @@ def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, kill: tuple[in
         model_of(tmp_path / "whole"),
         traces(tmp_path / "whole"),
     )
-    assert len(losses_of(tmp_path / "killed")) == 13 - 6  # it went on from the last checkpoint
+    assert len(losses_of(tmp_path / "killed")) == 13 - 6  # resumed from the last checkpoint
 
 
-def test_what_was_refused_stays_refused_when_it_is_started_again(tmp_path: Path) -> None:
+def test_a_refused_run_stays_refused_after_a_restart(tmp_path: Path) -> None:
     data, out = str(write_data("classify", tmp_path)), tmp_path / "out"
     options = ["-m", "clearhead", "train", data, "--out", str(out), "--task", "classify", "--preset", "tiny"]
     assert torchrun(1, [*options, "--steps", "3"]).returncode == 0
     before = model_of(out)
     done = torchrun(2, [*options, "--steps", "5"], restarts=1)
-    assert done.returncode != 0 and done.stderr.count("holds a finished run of 3 updates") == 2, done.stderr
+    assert done.returncode != 0 and done.stderr.count("has a finished run of 3 updates") == 2, done.stderr
     assert model_of(out) == before
 
 
@@ -42,7 +42,7 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
     data, out = str(write_data("classify", tmp_path, 200)), tmp_path / "out"
     options = ["-m", "clearhead", "train", data, "--out", str(out), "--task", "classify", "--preset", "tiny"]
     options += ["--steps", "2000", "--set", "training.validate_every=1000"]
-    started = subprocess.Popen(command(2, options), env=surroundings(), stderr=subprocess.PIPE, text=True)
+    started = subprocess.Popen(command(2, options), env=environment(), stderr=subprocess.PIPE, text=True)
     assert started.stderr is not None
     said = []
     for line in started.stderr:
@@ -51,7 +51,7 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
             break
     time.sleep(1)
     started.send_signal(signal.SIGTERM)
-    rest = started.communicate(timeout=PATIENCE)[1]
+    rest = started.communicate(timeout=TIMEOUT)[1]
     assert started.returncode != 0
     text = "".join(said) + rest
-    assert "stopping after this update" in text and "--resume goes on" in text, text
+    assert "stopping after this update" in text and "--resume continues the run" in text, text

@@ -1,4 +1,4 @@
-"""A run that was stopped and goes on ends with the same bits as one that was not; and what a resume refuses."""
+"""Resumed runs end with the same bits as uninterrupted ones; and changes that resuming refuses."""
 
 import shutil
 from dataclasses import dataclass
@@ -15,46 +15,46 @@ from clearhead.training.checkpoint.checkpoint import CheckpointFolder
 from clearhead.training.checkpoint.run_history import locked
 from tests.faults import end_of, fork
 from tests.tasks.artificial_text import sets
-from tests.training.runs import MORE, Settings, Watching, model_of, run, settings_of, traces, write_data
+from tests.training.runs import MORE, RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
 
 
 @pytest.mark.parametrize("task", MORE)
-def test_every_task_goes_on_as_if_it_had_not_stopped(task: str, tmp_path: Path) -> None:
-    """Stopped twice: between checkpoints and validations, and at a step where a validation was due."""
+def test_every_task_resumes_as_if_uninterrupted(task: str, tmp_path: Path) -> None:
+    """Stopped twice: between checkpoints and validations, and at a step with a validation."""
     data = write_data(task, tmp_path)
     run(task, data, tmp_path / "whole")
     for stop_at in (5, 8):
-        watcher = Watching(stop_at)
-        assert run(task, data, tmp_path / "parts", watcher, resume=True).outcome.reason == "interrupted"
-        assert watcher.steps[-1] == stop_at
-    watcher = Watching()
-    result = run(task, data, tmp_path / "parts", watcher, resume=True)
+        callback = RecordingCallback(stop_at)
+        assert run(task, data, tmp_path / "parts", callback, resume=True).outcome.reason == "interrupted"
+        assert callback.steps[-1] == stop_at
+    callback = RecordingCallback()
+    result = run(task, data, tmp_path / "parts", callback, resume=True)
     assert (result.outcome.reason, result.outcome.step) == ("finished", 13)
-    assert watcher.steps == [9, 10, 11, 12, 13]
+    assert callback.steps == [9, 10, 11, 12, 13]
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
 
-def test_replicas_on_two_cores_go_on_exactly(tmp_path: Path) -> None:
+def test_replicas_on_two_cores_resume_exactly(tmp_path: Path) -> None:
     data = write_data("translate", tmp_path, count=120)
     more: Settings = {
         "training": {"batch_tokens": 1024, "gradient_accumulation": 1, "average_checkpoints": 3, "validate_every": 2}
     }
     run("translate", data, tmp_path / "whole", more=more, threads=2, steps=4)
-    run("translate", data, tmp_path / "parts", Watching(3), more=more, threads=2, steps=4)
+    run("translate", data, tmp_path / "parts", RecordingCallback(3), more=more, threads=2, steps=4)
     run("translate", data, tmp_path / "parts", more=more, threads=2, steps=4, resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
 
-def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
+def test_weighted_files_resume_exactly(tmp_path: Path) -> None:
     first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
     weighted = [Path(f"{first}:0.5"), Path(f"{second}:2")]
-    watcher = Watching()
-    run("translate", weighted, tmp_path / "whole", watcher)
-    assert [text for text in watcher.messages if "each seen 2.00 times per epoch" in text]
-    run("translate", weighted, tmp_path / "parts", Watching(7))
+    callback = RecordingCallback()
+    run("translate", weighted, tmp_path / "whole", callback)
+    assert [text for text in callback.messages if "each seen 2.00 times per epoch" in text]
+    run("translate", weighted, tmp_path / "parts", RecordingCallback(7))
     with pytest.raises(ConfigError, match=r"data\.file_weights was \(0\.5, 2\.0\), is \(3\.0, 1\.0\)"):
         run("translate", [Path(f"{first}:3"), second], tmp_path / "parts", resume=True)
     run("translate", weighted, tmp_path / "parts", resume=True)
@@ -67,7 +67,7 @@ def test_weighted_files_go_on_exactly(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The data of a run, the run stopped at step 5 of 13, and the same run to its end."""
+    """Data of a run, the run stopped at step 5 of 13, and the same run without a stop."""
 
     data: Path
     parts: Path
@@ -76,23 +76,23 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """Made once; no test may write into its folders."""
+    """Trained once; tests must not write into the folders."""
     folder = tmp_path_factory.mktemp("stopped")
     data = write_data("classify", folder)
-    run("classify", data, folder / "parts", Watching(5))
+    run("classify", data, folder / "parts", RecordingCallback(5))
     run("classify", data, folder / "whole")
     return Stopped(data, folder / "parts", folder / "whole")
 
 
 @pytest.fixture
 def parts(stopped: Stopped, tmp_path: Path) -> Path:
-    """A stopped run to go on with."""
+    """Copy of the stopped run."""
     return shutil.copytree(stopped.parts, tmp_path / "parts")
 
 
 @pytest.fixture
 def whole(stopped: Stopped, tmp_path: Path) -> Path:
-    """A finished run to go on with."""
+    """Copy of the finished run."""
     return shutil.copytree(stopped.whole, tmp_path / "whole")
 
 
@@ -104,44 +104,44 @@ def test_an_interrupted_run_leaves_a_model_and_its_state(stopped: Stopped) -> No
 
 
 @pytest.mark.parametrize("kind", ["parts", "whole"])
-def test_a_run_is_named_and_refused_without_resume(kind: str, stopped: Stopped) -> None:
+def test_an_existing_run_is_described_and_refused_without_resume(kind: str, stopped: Stopped) -> None:
     folder: Path = getattr(stopped, kind)
-    found = {"parts": "holds an unfinished run, saved at update 5 of 13", "whole": "holds a finished run of 13"}[kind]
+    found = {"parts": "has an unfinished run, saved at update 5 of 13", "whole": "has a finished run of 13"}[kind]
     with pytest.raises(BundleError, match=found) as caught:
         run("classify", stopped.data, folder)
     assert "--resume" in str(caught.value) and "--overwrite" in str(caught.value)
 
 
-def test_overwriting_begins_anew(stopped: Stopped, parts: Path) -> None:
-    watcher = Watching()
-    run("classify", stopped.data, parts, watcher, overwrite=True)
-    assert watcher.steps[0] == 1
+def test_overwriting_starts_again(stopped: Stopped, parts: Path) -> None:
+    callback = RecordingCallback()
+    run("classify", stopped.data, parts, callback, overwrite=True)
+    assert callback.steps[0] == 1
     assert model_of(parts) == model_of(stopped.whole)
-    with pytest.raises(ConfigError, match="--resume goes on with a run and --overwrite replaces it"):
+    with pytest.raises(ConfigError, match="--resume continues a run and --overwrite replaces it"):
         run("classify", stopped.data, parts, overwrite=True, resume=True)
 
 
-def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(stopped: Stopped, tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_run_starts_from_the_beginning(stopped: Stopped, tmp_path: Path) -> None:
     for folder in (tmp_path / "none", tmp_path / "begun", tmp_path / "removed"):
         if folder.name == "removed":  # an unfinished run of which the state was deleted
             shutil.copytree(stopped.parts, folder)
             shutil.rmtree(folder / "training")
-        if folder.name == "begun":  # killed before its first checkpoint, beside the model of an earlier run
+        if folder.name == "begun":  # killed before its first checkpoint, with the model of an earlier run
             shutil.copytree(stopped.whole, folder)
             (folder / "training" / "state.json").unlink()
             (folder / "training" / "nothing-saved-yet").touch()
-        watcher = Watching()
-        run("classify", stopped.data, folder, watcher, resume=True)
-        assert f"there is no checkpoint in {folder} yet: starting from the beginning" in watcher.messages
-        assert watcher.steps[0] == 1
+        callback = RecordingCallback()
+        run("classify", stopped.data, folder, callback, resume=True)
+        assert f"{folder} has no checkpoint yet: starting from the beginning" in callback.messages
+        assert callback.steps[0] == 1
         assert model_of(folder) == model_of(stopped.whole)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()
-    with pytest.raises(BundleError, match="holds no run of clearhead"):
+    with pytest.raises(BundleError, match="has no run of clearhead"):
         run("classify", stopped.data, tmp_path / "other", resume=True)
 
 
-def test_a_state_that_was_lost_is_not_taken_for_a_run_without_one(stopped: Stopped, parts: Path) -> None:
+def test_a_lost_state_is_not_mistaken_for_a_new_run(stopped: Stopped, parts: Path) -> None:
     (parts / "training" / "state.json").unlink()
     before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
     for resume in (True, False):
@@ -152,32 +152,32 @@ def test_a_state_that_was_lost_is_not_taken_for_a_run_without_one(stopped: Stopp
     assert model_of(parts) == model_of(stopped.whole)
 
 
-def test_metrics_that_were_cut_short_are_told(stopped: Stopped, parts: Path) -> None:
+def test_truncated_metrics_are_reported(stopped: Stopped, parts: Path) -> None:
     (parts / "metrics.jsonl").write_text("")
-    watcher = Watching()
-    run("classify", stopped.data, parts, watcher, resume=True)
-    assert [message for message in watcher.messages if "metrics.jsonl was cut short" in message]
+    callback = RecordingCallback()
+    run("classify", stopped.data, parts, callback, resume=True)
+    assert [message for message in callback.messages if "metrics.jsonl was truncated" in message]
     assert model_of(parts) == model_of(stopped.whole)
 
 
-def test_a_model_that_was_not_trained_here_is_left_alone(stopped: Stopped, whole: Path) -> None:
+def test_a_model_without_a_run_is_not_overwritten(stopped: Stopped, whole: Path) -> None:
     shutil.rmtree(whole / "training")
     (whole / "metrics.jsonl").unlink()
-    with pytest.raises(BundleError, match="holds a model and no run; --from trains it further"):
+    with pytest.raises(BundleError, match="has a model but no run; use --from to train it further"):
         run("classify", stopped.data, whole, resume=True)
-    with pytest.raises(BundleError, match="holds a finished run; use --from"):
+    with pytest.raises(BundleError, match="has a finished run; use --from"):
         run("classify", stopped.data, whole)
     assert clearhead.load(whole)
 
 
-def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_reports_its_end(stopped: Stopped, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     arguments = ["train", str(stopped.data), "--task", "classify", "--out", str(whole), "--threads", "1", "--resume"]
     for length in (["--steps", "13"], []):
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
-        said = captured.err.splitlines()[0]  # a model of 13 updates may also be said to have learned nothing
-        assert said == f"{whole} is finished after 13 updates; more than 13 --steps make it go on"
+        said = captured.err.splitlines()[0]  # a warning that nothing was learned may follow
+        assert said == f"{whole} is finished after 13 updates; to continue it, give more than 13 --steps"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         has_learned = "has not learned its task" not in captured.err
@@ -186,15 +186,15 @@ def test_a_finished_run_says_so(stopped: Stopped, whole: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("has_state", [True, False])
-def test_a_finished_run_is_that_of_the_command(stopped: Stopped, whole: Path, has_state: bool, tmp_path: Path) -> None:
-    """What would be refused while it runs is refused when it is over."""
+def test_a_finished_run_refuses_another_command(stopped: Stopped, whole: Path, has_state: bool, tmp_path: Path) -> None:
+    """Changes are refused for a finished run as for an unfinished one."""
     if not has_state:
         shutil.rmtree(whole / "training")
     other = write_data("classify", tmp_path / "other", count=50)
     for more, data, message in (
         ({"model": {"dropout": 0.9}}, stopped.data, r"model\.dropout was 0\.2, is 0\.9"),
         ({"model": {"nope": 3}}, stopped.data, r"unknown key model\.nope"),
-        ({}, other, r"the training data of .*whole changed: it began with labels\.tsv of 60 records"),
+        ({}, other, r"the training data of .*whole changed: it was labels\.tsv of 60 records"),
         ({}, tmp_path / "none.tsv", "no such file"),
     ):
         with pytest.raises(ClearheadError, match=message):
@@ -204,64 +204,64 @@ def test_a_finished_run_is_that_of_the_command(stopped: Stopped, whole: Path, ha
     assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
 
 
-def test_a_restart_goes_on_with_its_own_run_only(
+def test_a_restart_resumes_only_its_own_run(
     stopped: Stopped, parts: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torchrun starts again what has refused, too: the run of somebody else stays refused."""
+    """torchrun restarts refused processes too: the run of another job stays refused."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    for folder, found in ((parts, "holds an unfinished run"), (whole, "holds a finished run")):
+    for folder, found in ((parts, "has an unfinished run"), (whole, "has a finished run")):
         with pytest.raises(BundleError, match=found):
             run("classify", stopped.data, folder)
-    watcher = Watching(8)
+    callback = RecordingCallback(8)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    run("classify", stopped.data, parts, watcher, resume=True)
-    assert watcher.steps == [6, 7, 8]
+    run("classify", stopped.data, parts, callback, resume=True)
+    assert callback.steps == [6, 7, 8]
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    run("classify", stopped.data, parts, watcher)
-    assert watcher.steps[3:] == [9, 10, 11, 12, 13] and model_of(parts) == model_of(stopped.whole)
+    run("classify", stopped.data, parts, callback)
+    assert callback.steps[3:] == [9, 10, 11, 12, 13] and model_of(parts) == model_of(stopped.whole)
 
 
-def test_a_restart_does_not_overwrite_what_it_began(
+def test_a_restart_does_not_overwrite_its_own_run(
     stopped: Stopped, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
-    watcher = Watching(5)
-    run("classify", stopped.data, whole, watcher, overwrite=True)
+    callback = RecordingCallback(5)
+    run("classify", stopped.data, whole, callback, overwrite=True)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    run("classify", stopped.data, whole, watcher, overwrite=True)
-    assert watcher.steps == [*range(1, 14)]
+    run("classify", stopped.data, whole, callback, overwrite=True)
+    assert callback.steps == [*range(1, 14)]
 
 
-def test_a_restart_that_does_not_know_its_run_erases_nothing(
+def test_a_restart_without_a_known_run_deletes_nothing(
     stopped: Stopped, parts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
-    with pytest.raises(BundleError, match="holds an unfinished run"):
+    with pytest.raises(BundleError, match="has an unfinished run"):
         run("classify", stopped.data, parts, overwrite=True)
     run("classify", stopped.data, parts, resume=True)
     assert model_of(parts) == model_of(stopped.whole)
 
 
-def test_more_steps_go_on_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
-    """Where the schedule does not depend on the length, 8 and then 12 updates are 12 updates."""
+def test_more_steps_continue_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
+    """With a schedule that does not depend on the length, 8 and then 12 updates equal 12 updates."""
     more: Settings = {"training": {"cooldown": 0, "save_every": 4, "warmup": 2}}
     run("classify", stopped.data, tmp_path / "whole", more=more, steps=12)
     run("classify", stopped.data, tmp_path / "parts", more=more, steps=8)
-    watcher = Watching()
-    run("classify", stopped.data, tmp_path / "parts", watcher, more=more, steps=12, resume=True)
-    assert watcher.steps == [9, 10, 11, 12]
-    assert "resuming after update 8 of 12 (instead of 8)" in watcher.messages
+    callback = RecordingCallback()
+    run("classify", stopped.data, tmp_path / "parts", callback, more=more, steps=12, resume=True)
+    assert callback.steps == [9, 10, 11, 12]
+    assert "resuming after update 8 of 12 (instead of 8)" in callback.messages
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
-    with pytest.raises(ConfigError, match="12 are done already"):
+    with pytest.raises(ConfigError, match="at least 12 updates, which are done already"):
         (tmp_path / "parts" / "training" / "state.json").write_bytes(unfinished(tmp_path / "parts"))
         run("classify", stopped.data, tmp_path / "parts", more=more, steps=7, resume=True)
 
 
 def unfinished(folder: Path) -> bytes:
-    """The state of a finished run as it was just before its end."""
+    """Set the state of a finished run to that before its end."""
     from clearhead.training.checkpoint.checkpoint import _to_bytes
 
     found = CheckpointFolder.load(folder / "training")
@@ -269,23 +269,23 @@ def unfinished(folder: Path) -> bytes:
     return _to_bytes(found.state.model_copy(update={"is_finished": False}))
 
 
-def test_an_end_that_was_cut_off_is_made_again(stopped: Stopped, whole: Path) -> None:
+def test_an_interrupted_end_is_repeated(stopped: Stopped, whole: Path) -> None:
     (whole / "training" / "state.json").write_bytes(unfinished(whole))
     (whole / "model.safetensors").unlink()
-    watcher = Watching()
-    run("classify", stopped.data, whole, watcher, resume=True)
-    assert not watcher.steps
+    callback = RecordingCallback()
+    run("classify", stopped.data, whole, callback, resume=True)
+    assert not callback.steps
     assert model_of(whole) == model_of(stopped.whole)
     assert clearhead.load(whole)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_finished_run_without_its_state_cannot_go_on(is_there: bool, stopped: Stopped, whole: Path) -> None:
+def test_a_finished_run_without_its_state_cannot_be_resumed(is_there: bool, stopped: Stopped, whole: Path) -> None:
     shutil.rmtree(whole / "training")
     if is_there:  # emptied, not removed
         (whole / "training").mkdir()
     assert run("classify", stopped.data, whole, resume=True).outcome.step == 13
-    with pytest.raises(TrainingError, match=f"cannot go on; --from {whole} with another --out"):
+    with pytest.raises(TrainingError, match=f"cannot be resumed; --from {whole} with another --out"):
         run("classify", stopped.data, whole, steps=20, resume=True)
 
 
@@ -296,9 +296,9 @@ def test_a_finished_run_without_its_state_cannot_go_on(is_there: bool, stopped: 
         ({"tokenizer": {"vocab_size": 50}}, {}, "tokenizer.vocab_size was 60, is 50"),
         ({"model": {"dropout": 0.0}, "data": {"max_chars": 9}}, {}, "model.dropout was 0.2, is 0.0; data.max_chars"),
         ({}, {"preset": "small"}, "preset was tiny, is small"),
-        ({}, {"steps": 4}, "4 updates are asked for, 5 are done already"),
-        ({"training": {"minutes": 3}}, {}, "given twice, by steps and minutes"),
-        ({"training": {"minutes": 3}}, {"steps": 0}, "was fixed when the run began, at 13"),
+        ({}, {"steps": 4}, "expected at least 5 updates, which are done already, found 4"),
+        ({"training": {"minutes": 3}}, {}, "set twice, by steps and minutes"),
+        ({"training": {"minutes": 3}}, {"steps": 0}, "was fixed at the start of the run, at 13"),
     ],
 )
 def test_other_settings_are_refused_by_name(
@@ -321,7 +321,7 @@ def test_other_data_are_refused(stopped: Stopped, parts: Path, tmp_path: Path) -
     other.write_text("".join([lines[1], lines[0], *lines[2:]]))
     with pytest.raises(TrainingError, match=r"the training data of .*parts changed: .* 60 records, fingerprint"):
         run("classify", other, parts, resume=True)
-    held_out = r"the validation data of .*parts changed: it began with what is held out of labels\.tsv"
+    held_out = r"the validation data of .*parts changed: it was the part held out from labels\.tsv"
     with pytest.raises(TrainingError, match=rf"{held_out}, .*; now it is labels\.tsv, fingerprint"):
         run("classify", stopped.data, parts, valid=[other], resume=True)
 
@@ -331,10 +331,10 @@ def test_another_model_to_start_from_is_refused(stopped: Stopped, parts: Path) -
         run("classify", stopped.data, parts, start=stopped.whole, resume=True)
 
 
-def test_fine_tuning_goes_on_and_knows_its_start(stopped: Stopped, tmp_path: Path) -> None:
+def test_fine_tuning_resumes_only_from_the_same_model(stopped: Stopped, tmp_path: Path) -> None:
     start = shutil.copytree(stopped.whole, tmp_path / "start")
     run("classify", stopped.data, tmp_path / "whole", start=start, steps=5)
-    run("classify", stopped.data, tmp_path / "parts", Watching(3), start=start, steps=5)
+    run("classify", stopped.data, tmp_path / "parts", RecordingCallback(3), start=start, steps=5)
     run("classify", stopped.data, start, overwrite=True, steps=2)
     with pytest.raises(ConfigError, match="started from another model than"):
         run("classify", stopped.data, tmp_path / "parts", start=start, steps=5, resume=True)
@@ -343,32 +343,32 @@ def test_fine_tuning_goes_on_and_knows_its_start(stopped: Stopped, tmp_path: Pat
 
 
 def test_damage_is_refused_by_name(stopped: Stopped, parts: Path) -> None:
-    path = parts / "training" / "moments-00000005.safetensors"
+    path = parts / "training" / "optimizer-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BundleError, match=r"moments-00000005\.safetensors is damaged"):
+    with pytest.raises(BundleError, match=r"optimizer-00000005\.safetensors is damaged"):
         run("classify", stopped.data, parts, resume=True)
 
 
-def test_other_threads_are_told(stopped: Stopped, parts: Path) -> None:
-    watcher = Watching(6)
-    run("classify", stopped.data, parts, watcher, threads=2, resume=True)
-    assert "the run began on 1 cores and goes on with 2: sums are rounded otherwise" in watcher.messages
+def test_another_number_of_threads_is_reported(stopped: Stopped, parts: Path) -> None:
+    callback = RecordingCallback(6)
+    run("classify", stopped.data, parts, callback, threads=2, resume=True)
+    assert "the run started on 1 cores and continues on 2: sums are rounded differently" in callback.messages
 
 
-def test_minutes_are_made_into_steps_once(stopped: Stopped, tmp_path: Path) -> None:
-    """Of a run with minutes the number of updates stays, however fast the machine is when it goes on."""
+def test_minutes_are_converted_to_steps_once(stopped: Stopped, tmp_path: Path) -> None:
+    """The number of updates is fixed at the start, however fast the machine is when the run is resumed."""
     more: Settings = {"training": {"minutes": 0.001}}
-    first = run("classify", stopped.data, tmp_path / "m", Watching(5), more=more, steps=0).outcome
+    first = run("classify", stopped.data, tmp_path / "m", RecordingCallback(5), more=more, steps=0).outcome
     second = run("classify", stopped.data, tmp_path / "m", more=more, steps=0, resume=True).outcome
     assert first.step == 5 and first.steps == second.step == second.steps >= 20
-    assert second.seconds > first.seconds  # time goes on too
+    assert second.seconds > first.seconds  # the time is added up too
 
 
-def test_early_stopping_counts_on(stopped: Stopped, tmp_path: Path) -> None:
-    """Nothing is learned, so no validation brings a gain: the third stops the run, whoever saw the first two."""
+def test_early_stopping_counts_across_a_resume(stopped: Stopped, tmp_path: Path) -> None:
+    """Nothing is learned, so no validation brings a gain: the third stops the run, also if it was resumed."""
     more: Settings = {"training": {"learning_rate": 1e-30, "validate_every": 2, "save_every": 1, "patience": 2}}
     whole = run("classify", stopped.data, tmp_path / "whole", more=more).outcome
-    run("classify", stopped.data, tmp_path / "parts", Watching(5), more=more)
+    run("classify", stopped.data, tmp_path / "parts", RecordingCallback(5), more=more)
     rest = run("classify", stopped.data, tmp_path / "parts", more=more, resume=True).outcome
     assert whole.reason == rest.reason == "stopped early" and whole.step == rest.step == 6
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
@@ -389,7 +389,7 @@ def test_a_second_training_in_a_folder_is_refused(stopped: Stopped, parts: Path,
     assert not (tmp_path / "new" / "er").exists()
 
 
-def test_the_python_function_goes_on(stopped: Stopped, parts: Path) -> None:
+def test_the_python_function_resumes(stopped: Stopped, parts: Path) -> None:
     settings = settings_of("classify")
     model = clearhead.train(stopped.data, parts, task="classify", steps=13, settings=settings, threads=1, resume=True)
     assert model.manifest.fingerprint == model_of(stopped.whole)

@@ -5,11 +5,11 @@ import torch
 
 from clearhead.config import TrainingConfig, build
 from clearhead.training.loop.schedule import Schedule
-from clearhead.training.setup.auto_config import choose_config, without_length
+from clearhead.training.setup.auto_config import choose_config, without_zero_length
 
 
 @pytest.mark.parametrize("step", [1, 100, 3999, 4000, 4001, 50_000, 100_000])
-def test_the_papers_rate(step: int) -> None:
+def test_the_learning_rate_of_the_paper(step: int) -> None:
     schedule = Schedule.fit(build(preset="paper-base").training, 512, 100_000)
     assert schedule.rate(step) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
 
@@ -30,8 +30,8 @@ def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
-def test_the_peak_is_held_or_left_along_a_cosine() -> None:
-    """torch's own schedulers give the same."""
+def test_constant_and_cosine_schedules() -> None:
+    """Compared with torch's schedulers."""
     held = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, schedule="none", cooldown=0.5), 128, 100)
     assert [held.rate(step) for step in (5, 10, 30, 50)] == pytest.approx([0.05, 0.1, 0.1, 0.1])
     assert held.rate(76) == pytest.approx(0.05)
@@ -56,7 +56,7 @@ def test_size_follows_data_and_time(pairs: int, minutes: float, preset: str) -> 
     assert any(reason.startswith(f"preset {preset}: ") for reason in choice.reasons)
 
 
-def test_what_the_user_set_is_not_chosen() -> None:
+def test_settings_of_the_user_are_not_chosen() -> None:
     given = {"model": {"dropout": 0.5}, "tokenizer": {"vocab_size": 77}, "training": {"batch_tokens": 9, "epochs": 1}}
     choice = choose_config(1000, "pairs", given, "small")
     assert choice.preset == "small"
@@ -64,9 +64,9 @@ def test_what_the_user_set_is_not_chosen() -> None:
 
 
 @pytest.mark.parametrize("zero", [0, "0", "0.0"])
-def test_a_length_of_nothing_is_none(zero: object) -> None:
+def test_lengths_of_zero_are_none(zero: object) -> None:
     given = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
-    assert without_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
+    assert without_zero_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
     assert choose_config(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
     asked = {"training": {"steps": zero, "minutes": "2"}}
-    assert without_length(asked) == asked
+    assert without_zero_length(asked) == asked

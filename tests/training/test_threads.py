@@ -1,4 +1,4 @@
-"""`--threads` holds in every part of a training: gradients, validations, and the choice of the best weights."""
+"""`--threads` applies to every part of a training: gradients, validations, and the selection of the weights."""
 
 import threading
 from collections import defaultdict
@@ -20,7 +20,7 @@ Seen = dict[str, set[int]]
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, task: type[Any]) -> Seen:
-    """How many threads torch has wherever the task computes, and how many of ours compute side by side."""
+    """Record torch's number of threads in each part of a task, and the threads that compute losses."""
     seen: Seen = defaultdict(set)
     loss, validate = task.loss, task.validate
 
@@ -40,7 +40,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, task: type[Any]) -> Seen:
 
 
 @pytest.mark.parametrize(("threads", "usual"), [(1, 3), (2, 1)])
-def test_a_training_takes_the_threads_that_it_was_given(
+def test_a_training_uses_the_given_number_of_threads(
     threads: int, usual: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watch(monkeypatch, ClassificationTask)
@@ -51,10 +51,10 @@ def test_a_training_takes_the_threads_that_it_was_given(
     assert main(["train", str(data), *options, "--set", "training.batch_tokens=1100"]) == 0
     assert seen["loss"] == {1}  # one thread of torch for each replica
     assert seen["validation"] == {threads}
-    assert torch.get_num_threads() == usual  # the caller's own are left as they were
+    assert torch.get_num_threads() == usual  # the caller's number is restored
 
 
-def test_validation_decodes_on_the_threads_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_decodes_with_the_given_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[int] = []
     run = NativeEngine.run
 

@@ -1,4 +1,4 @@
-"""The loop: gradients over replicas, refused updates, early stopping, signals."""
+"""The training loop: gradients over replicas, skipped updates, early stopping, signals."""
 
 import os
 import signal
@@ -69,8 +69,8 @@ class Regression:
         return Validation(1.0, score, "fit", "exact", ("", "", ""))
 
 
-class Memory:
-    """Keeps what the trainer hands out."""
+class RecordingLogger:
+    """Records what the trainer logs."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -81,24 +81,24 @@ class Memory:
     def record(self, entry: dict[str, Any]) -> None:
         self.records.append(entry)
 
-    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
-        self.saved.append(counts.step)
-        if is_checkpoint and counts.step not in self.steps:
-            self.steps.append(counts.step)
+    def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
+        self.saved.append(state.step)
+        if is_checkpoint and state.step not in self.steps:
+            self.steps.append(state.step)
 
-    def best(self, step: int, weights: Weights, validation: Validation) -> None:
+    def save_best(self, step: int, weights: Weights, validation: Validation) -> None:
         self.best_step = step
 
 
-def trainer(task: Regression, steps: int = 60, threads: int = 1, **settings: Any) -> tuple[Trainer, Memory]:
+def trainer(task: Regression, steps: int = 60, threads: int = 1, **settings: Any) -> tuple[Trainer, RecordingLogger]:
     torch.manual_seed(3)
     config = TrainingConfig(**{"learning_rate": 0.1, "warmup": 5, "batch_tokens": 4096, **settings})
-    memory = Memory()
+    memory = RecordingLogger()
     schedule = Schedule.fit(config, 1, steps)
     return Trainer(task, nn.Linear(1, 1), config, schedule, NullCallback(), memory, threads), memory
 
 
-def test_it_learns_and_keeps_the_best() -> None:
+def test_it_learns_and_saves_the_best_weights() -> None:
     made, memory = trainer(Regression(), steps=200)
     outcome = made.run()
     assert outcome.reason == "finished" and outcome.step == 200
@@ -107,7 +107,7 @@ def test_it_learns_and_keeps_the_best() -> None:
 
 
 def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
-    """Two and three replicas, an odd batch, and an accumulated one, against one plain backward."""
+    """Two and three replicas, an odd batch, and an accumulated one, compared with one plain backward pass."""
     for threads in (1, 2, 3):
         made, _ = trainer(Regression(), threads=threads)
         expected = nn.Linear(1, 1)
@@ -137,16 +137,16 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30], ids=["nan", "infinite", "gradient overflows"])
-def test_bad_loss_never_touches_the_weights(poison: float) -> None:
+def test_a_nonfinite_loss_never_changes_the_weights(poison: float) -> None:
     made, memory = trainer(Regression(poison), steps=30)
     outcome = made.run()
     assert all(bool(tensor.isfinite().all()) for tensor in snapshot(made.model).values())
-    assert outcome.bad_steps == 10  # example 5 is in one of the three batches of each epoch
-    bad = [entry["bad_step"] for entry in memory.records if "bad_step" in entry]
+    assert outcome.nonfinite_steps == 10  # example 5 is in one of the three batches of each epoch
+    bad = [entry["skipped_update"] for entry in memory.records if "skipped_update" in entry]
     assert all(6 in entry["lines"] for entry in bad)
 
 
-def test_too_many_bad_updates_end_the_run() -> None:
+def test_too_many_skipped_updates_end_the_run() -> None:
     class Hopeless(Regression):
         def plan(self, epoch: int) -> list[Indices]:
             return [np.array([5])]
@@ -161,11 +161,13 @@ def test_too_many_bad_updates_end_the_run() -> None:
 @pytest.mark.parametrize(
     ("error", "expected", "message"),
     [
-        (MemoryError(), TrainingError, "not suffice for a single example"),
+        (MemoryError(), TrainingError, "not enough memory for a single example"),
         (RuntimeError("a bug"), RuntimeError, "a bug"),
     ],
 )
-def test_what_cannot_be_divided_ends_the_run(error: Exception, expected: type[Exception], message: str) -> None:
+def test_an_error_that_parts_cannot_avoid_ends_the_run(
+    error: Exception, expected: type[Exception], message: str
+) -> None:
     class Hungry(Regression):
         def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
             raise error
@@ -202,18 +204,18 @@ def test_same_seed_same_weights() -> None:
 
 
 @pytest.mark.parametrize("words", ["could not create a primitive", "DefaultCPUAllocator: can't allocate memory"])
-def test_too_little_memory_to_validate_is_told(words: str) -> None:
+def test_too_little_memory_to_validate_is_reported(words: str) -> None:
     class Large(Regression):
         def validate(self, model: Any, decode: Decode = "always") -> Validation:
             raise RuntimeError(words)
 
     made, memory = trainer(Large(), steps=10, validate_every=5)
-    with pytest.raises(TrainingError, match=r"step 5: memory does not suffice to validate; .* --resume"):
+    with pytest.raises(TrainingError, match=r"step 5: not enough memory to validate; .* --resume"):
         made.run()
     assert memory.saved == [5]
 
 
-def test_a_bug_in_a_validation_is_one() -> None:
+def test_other_errors_in_a_validation_are_raised() -> None:
     class Broken(Regression):
         def validate(self, model: Any, decode: Decode = "always") -> Validation:
             raise RuntimeError("a bug")
@@ -222,7 +224,7 @@ def test_a_bug_in_a_validation_is_one() -> None:
         trainer(Broken())[0].run()
 
 
-def test_a_loss_that_is_no_number_is_worse_than_any() -> None:
+def test_a_loss_of_nan_is_worse_than_any() -> None:
     def scored(loss: float) -> Validation:
         return Validation(loss, 0.0, "fit", "exact", ("", "", ""))
 
@@ -230,7 +232,7 @@ def test_a_loss_that_is_no_number_is_worse_than_any() -> None:
     assert not scored(float("nan")).rank > scored(9.0).rank
 
 
-def test_the_loss_that_is_shown_is_at_first_the_mean_and_then_moves() -> None:
+def test_the_shown_loss_is_a_mean_and_then_a_moving_average() -> None:
     shown = float("nan")
     for count, loss in enumerate([4.0, 2.0, 6.0], 1):
         shown = smoothed(shown, loss, count)
@@ -239,12 +241,12 @@ def test_the_loss_that_is_shown_is_at_first_the_mean_and_then_moves() -> None:
 
 
 @pytest.mark.parametrize(("steps", "every"), [(7, 1), (450, 4), (20_000, 50)])
-def test_short_runs_have_whole_curves(steps: int, every: int) -> None:
+def test_short_runs_have_complete_curves(steps: int, every: int) -> None:
     made, memory = trainer(Regression(), steps=steps)
-    for made.counts.step in range(1, min(steps, 200) + 1):
+    for made.state.step in range(1, min(steps, 200) + 1):
         made._report()
-    noted = [entry["step"] for entry in memory.records]
-    assert noted == sorted({1, *range(every, min(steps, 200) + 1, every)} | ({steps} if steps <= 200 else set()))
+    recorded = [entry["step"] for entry in memory.records]
+    assert recorded == sorted({1, *range(every, min(steps, 200) + 1, every)} | ({steps} if steps <= 200 else set()))
 
 
 def test_lines_of_several_files_are_in_order() -> None:
@@ -254,5 +256,5 @@ def test_lines_of_several_files_are_in_order() -> None:
 
     made, memory = trainer(Files(float("nan")), steps=3)
     made.run()
-    [bad] = [entry["bad_step"]["lines"] for entry in memory.records if "bad_step" in entry]
+    [bad] = [entry["skipped_update"]["lines"] for entry in memory.records if "skipped_update" in entry]
     assert "b.tsv:13" in bad and bad == sorted(bad, key=lambda line: (line[0], int(line[6:])))

@@ -105,11 +105,6 @@ def train(
     from clearhead.training.run import TrainRequest
     from clearhead.training.run import train as run_training
 
-    lengths = {"minutes": minutes, "epochs": epochs, "steps": steps}
-    length = {name: value for name, value in lengths.items() if value is not None}
-    settings = configs.merge(settings or {}, {"training": length} if length else {})
-    if replay_share is not None:
-        settings = configs.merge(settings, {"data": {"replay_share": replay_share}})
     request = TrainRequest(
         files=paths_of(files),
         out=Path(out),
@@ -122,6 +117,10 @@ def train(
         start=Path(start) if start else None,
         old_valid=paths_of(old_valid),
         replay=paths_of(replay),
+        replay_share=replay_share,
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
         resume=resume,
         device=device,
     )

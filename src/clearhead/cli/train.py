@@ -119,16 +119,11 @@ def train(
     from clearhead.cli.training_display import training_display
     from clearhead.training import run
 
-    overrides = _settings(
-        recipe,
-        settings,
-        {"minutes": minutes, "epochs": epochs, "steps": steps},
-        {"columns": columns, "replay_share": replay_share, "languages": languages},
-    )
     request = run.TrainRequest(
-        files=files, out=out, valid=valid or [], preset=preset, settings=overrides, overwrite=overwrite,
-        threads=threads, task=task, start=start, old_valid=old_valid or [], replay=replay or [], resume=resume,
-        device=device, tensorboard=tensorboard,
+        files=files, out=out, valid=valid or [], preset=preset, settings=_settings(recipe, settings),
+        overwrite=overwrite, threads=threads, task=task, start=start, old_valid=old_valid or [], replay=replay or [],
+        replay_share=replay_share, columns=columns, languages=languages, minutes=minutes, epochs=epochs, steps=steps,
+        resume=resume, device=device, tensorboard=tensorboard,
     )  # fmt: skip
     with training_display() as callback:
         if dry_run:
@@ -161,17 +156,11 @@ def _report(result: "TrainingResult", out: Path) -> int:
     return code
 
 
-def _settings(
-    recipe: Path | None, assignments: list[str], length: dict[str, float | None], data: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the settings of the recipe, overridden by --set, by the length, then by options of the data section."""
+def _settings(recipe: Path | None, assignments: list[str]) -> dict[str, Any]:
+    """Return the settings of the recipe, overridden by --set."""
     from clearhead.config import merge, parse_assignments
 
-    settings = merge(_read_recipe(recipe) if recipe else {}, parse_assignments(assignments))
-    lengths = {name: value for name, value in length.items() if value is not None}
-    if lengths:  # a length on the command line replaces the recipe's
-        settings = merge(settings, {"training": {"minutes": 0, "epochs": 0, "steps": 0, **lengths}})
-    return merge(settings, {"data": {name: value for name, value in data.items() if value not in (None, "")}})
+    return merge(_read_recipe(recipe) if recipe else {}, parse_assignments(assignments))
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:

@@ -1,1 +1,4 @@
-"""From data to weights: schedule, gradients on every core, the loop, and what it leaves on disk."""
+"""Training: preparation of a run, distributed execution, the update loop, checkpoints and the final bundle.
+
+Everything below this package may import torch. Inference does not import it: of the `api` only `train` does.
+"""

@@ -1,372 +1,287 @@
-"""One training from files to a finished bundle: read, choose, tokenise, train, pick the best weights, save."""
+"""One training from the request to the result: prepare, move the model to its device, train, select the weights, save.
 
+Each stage returns one object: `TrainRequest` -> `ResolvedRequest` -> `PreparedRun` -> `Trainer` -> `TrainingResult`.
+"""
+
+import platform
 import time
-from collections.abc import Set
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from clearhead import bundle
 from clearhead import config as configs
-from clearhead.config import Config
-from clearhead.data.corpus.held_out import hash_fraction
-from clearhead.data.corpus.sampling_weights import parse_file_arguments
-from clearhead.data.readers.record_files import sample_records
-from clearhead.data.records import fingerprint_records
-from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import ClearheadError, ConfigError, TrainingError
-from clearhead.model.parameters import count_parameters, named_weights, restore
-from clearhead.model.registry import build_model
-from clearhead.tasks.registry import get_task
-from clearhead.tasks.task import Log, Task
-from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles
-from clearhead.tasks.trainable.replay import Replay, ReplayTask, prepare_task, read_replay
-from clearhead.tasks.trainable.task import PreparedTask
+from clearhead.model.parameters import count_parameters, restore
 from clearhead.training.checkpoint import run_folder
-from clearhead.training.checkpoint.checkpoint import CheckpointFolder
+from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
 from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, asks_for_more, planned_steps
-from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, RunFolder, require_tensorboard
+from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, EventFiles, RunFolder, require_tensorboard
 from clearhead.training.checkpoint.run_history import locked
-from clearhead.training.distributed.device_setup import place_model
-from clearhead.training.distributed.process_group import ALONE, ProcessGroup, init_distributed, job, was_restarted
-from clearhead.training.loop.callbacks import Callback, NullCallback
-from clearhead.training.loop.memory import share_memory
-from clearhead.training.setup.auto_config import choose_config, default_epochs, without_length
-from clearhead.training.setup.benchmark_step import benchmark_step, describe, describe_useful, warn_short
-from clearhead.training.setup.build_trainer import PreparedRun, TrainRequest, build_trainer, open_folder, tokenizer_text
-from clearhead.training.setup.finetune import PretrainedModel
-from clearhead.training.setup.forgetting import OLD_VALIDATION, VALIDATION, find_old, given_facts, write_records
-from clearhead.training.setup.validate_config import check_fine_tuning, check_held_out, check_ids, check_settings
+from clearhead.training.distributed.device_setup import PlacedModel, place_model
+from clearhead.training.distributed.process_group import (
+    SINGLE_PROCESS,
+    ProcessGroup,
+    init_distributed,
+    torchrun_job,
+    was_restarted,
+)
+from clearhead.training.loop.callbacks import Callback, NullCallback, NullRunLogger
+from clearhead.training.loop.process_environment import share_memory
+from clearhead.training.loop.schedule import Schedule
+from clearhead.training.loop.trainer import Trainer
+from clearhead.training.setup.auto_config import Estimate, benchmark_step
+from clearhead.training.setup.finetune import tokenizer_to_text
+from clearhead.training.setup.forgetting import VALIDATION, write_records
+from clearhead.training.setup.prepare import (
+    PreparedRun,
+    RunContext,
+    prepare_resumed_run,
+    prepare_run,
+    read_unchanged_data,
+)
+from clearhead.training.setup.request import ResolvedRequest, TrainRequest
 
-__all__ = ["PreparedRun", "TrainRequest", "announce", "dry_run", "prepare", "train"]
+__all__ = ["PreparedRun", "TrainRequest", "dry_run", "prepare", "train"]
 
-REPLAYED = "replay_examples"
-REFUSED, FINISHED = "refused", "finished"  # what the first process says instead of a run to go on with
+REFUSED, FINISHED = "refused", "finished"  # sent by rank 0 instead of the state of a run
 
 
-def train(request: TrainRequest, watcher: Callback) -> TrainingResult:
-    """A whole training, or the rest of one. Of several processes each calls it; the first one says what is done."""
-    request = _spread_names(request)
-    if request.resume and request.overwrite:
-        raise ConfigError("--resume goes on with a run and --overwrite replaces it; keep one")
+def train(request: TrainRequest, callback: Callback) -> TrainingResult:
+    """Run a training, or the rest of one, and return its result; of several processes each calls this."""
+    resolved = request.resolve()
     if request.tensorboard:
         require_tensorboard()
-    with init_distributed(request.device) as processes:
-        if not processes.is_first:
-            return _follow(request, processes)
-        with ExitStack() as held:
+    with init_distributed(request.device) as group:
+        if not group.is_rank0:
+            return _run_worker(RunContext(resolved, NullCallback(), group))
+        with ExitStack() as stack:
             try:
-                held.enter_context(locked(request.out))
-                if was_restarted():  # what it was to overwrite is gone by now, and what is there is worth keeping
-                    request = replace(request, resume=request.resume or run_folder.is_own(request.out), overwrite=False)
-                kept = _find(request, watcher)
+                stack.enter_context(locked(request.out))
+                context = RunContext(_after_restart(resolved), callback, group)
+                existing = _find_existing(context)
             except ClearheadError:
-                processes.tell(REFUSED)
+                group.broadcast_text(REFUSED)
                 raise
-            return _lead(request, kept, watcher, processes)
+            return _run_rank0(context, existing)
 
 
-def _lead(
-    request: TrainRequest, kept: RestoredRun | TrainingResult | None, watcher: Callback, processes: ProcessGroup
-) -> TrainingResult:
-    """What the first process, or the only one, does."""
-    if isinstance(kept, TrainingResult):
-        processes.tell(FINISHED + kept.to_text())
-        return kept
-    processes.tell(kept.to_text() if kept else "")
-    return _go_on(request, kept, watcher, processes) if kept else _begin(request, watcher, processes)
+def dry_run(request: TrainRequest, callback: Callback) -> None:
+    """Report the plan of a training with its time and memory; no file is written."""
+    if request.resume:
+        raise ConfigError("--dry-run shows the plan of a new training; leave out --resume")
+    with init_distributed(request.device) as group:
+        context = RunContext(request.resolve(), callback if group.is_rank0 else NullCallback(), group)
+        prepared = prepare_run(context)
+        _announce(prepared, context.callback)
+        placed = place_model(prepared.model, prepared.config.training, group, context.callback)
+        estimate = _measure(prepared, placed, group)
+        context.callback.message(str(estimate))
+        context.callback.message(estimate.describe_epochs(prepared.default_epochs))
+        _warn_short(prepared, estimate, context.callback)
 
 
-def _follow(request: TrainRequest, processes: ProcessGroup) -> TrainingResult:
-    """What the other processes do: the same without a folder, once they are told what that is."""
-    told = processes.tell("")
-    if told == REFUSED:
-        raise TrainingError(f"process {processes.rank} ends, for the first one refused; it says why")
-    if told.startswith(FINISHED):
-        return TrainingResult.from_text(told.removeprefix(FINISHED))
-    kept = RestoredRun.from_text(request.out, told) if told else None
-    return _go_on(request, kept, NullCallback(), processes) if kept else _begin(request, NullCallback(), processes)
+def prepare(request: TrainRequest, callback: Callback, group: ProcessGroup = SINGLE_PROCESS) -> PreparedRun:
+    """Return everything that `train` knows before the first update of a new run."""
+    return prepare_run(RunContext(request.resolve(), callback, group))
 
 
-def _find(request: TrainRequest, watcher: Callback) -> RestoredRun | TrainingResult | None:
-    """The run to go on with, the result of one that is finished, or nothing where one begins."""
-    run_folder.check(request.out, overwrite=request.overwrite, resume=request.resume)
-    if not request.resume:
-        if request.overwrite and job():
-            run_folder.initialise(request.out)  # now, that a restart finds its own
+# Decision between a new run, a resumed run and a finished one
+
+
+def _after_restart(request: ResolvedRequest) -> ResolvedRequest:
+    """Return the request; after a restart by torchrun it resumes the run and must not overwrite it."""
+    if not was_restarted():
+        return request
+    resume = request.options.resume or run_folder.belongs_to_this_job(request.out)
+    return replace(request, options=replace(request.options, resume=resume, overwrite=False))
+
+
+def _find_existing(context: RunContext) -> RestoredRun | TrainingResult | None:
+    """Return the run to be resumed, the result of a finished one, or None for a new run."""
+    request, options = context.request, context.request.options
+    run_folder.check_folder(request.out, overwrite=options.overwrite, resume=options.resume)
+    if not options.resume:
+        if options.overwrite and torchrun_job():
+            run_folder.initialise(request.out)  # before the training, so that a restart recognises the run as its own
         return None
-    kept = RestoredRun.load(request.out)
-    if kept and not kept.state.is_finished:
-        return kept
-    if kept or run_folder.is_finished(request.out):
-        config = kept.config if kept else configs.parse(bundle.load(request.out).config)
-        planned = kept.state.steps if kept else config.training.steps
-        if not asks_for_more(config, request.settings or {}, planned):
-            hashes = kept.old_hashes if kept else frozenset[float]()
-            _check_same(request, OriginalRun.of(request.out, kept), hashes, watcher, lambda _: None)
-            return report_finished(request.out, watcher)
-        if kept is None:
-            raise TrainingError(
-                f"{request.out} is finished and its {TRAINING}/ was removed: it cannot go on; "
-                f"--from {request.out} with another --out trains its model further"
-            )
-        return kept
-    watcher.message(f"there is no checkpoint in {request.out} yet: starting from the beginning")
+    restored = RestoredRun.load(request.out)
+    if restored and not restored.state.is_finished:
+        return restored
+    if restored or run_folder.is_finished(request.out):
+        return _find_finished(context, restored)
+    context.callback.message(f"{request.out} has no checkpoint yet: starting from the beginning")
     return None
 
 
-def _begin(request: TrainRequest, watcher: Callback, processes: ProcessGroup) -> TrainingResult:
-    prepared = prepare(request, watcher, processes)
-    old = prepared.old
-    if old and old.is_comparable_to(prepared.config) and processes.is_first:
-        assert request.start is not None
-        old = old.measure_before(request.start, prepared.tokenizer, prepared.threads, watcher.message)
-    share_memory()  # not before: the threads of tokenizers take more than twice as long with one place
-    if processes.is_first:
-        run_folder.initialise(request.out)
-    placed = place_model(prepared.model, prepared.config.training, processes, watcher)
-    estimate = benchmark_step(prepared.task, placed.model, prepared.config.training, prepared.threads, processes)
-    prepared = replace(prepared, config=configs.override(prepared.config, {"training": {"steps": estimate.steps}}))
-    announce(prepared, watcher)
-    watcher.message(describe(estimate))
-    if not prepared.start and (warning := warn_short(estimate)):
-        watcher.message(warning)
-    state = CheckpointFolder(request.out / TRAINING)
-    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    folder = open_folder(request, prepared, state, began, processes)
-    if isinstance(folder, RunFolder):
-        state.begin(folder.tokenizer)
-        write_records(state.folder / VALIDATION, prepared.validation, _valid_tags(prepared.config))
-        if old:
-            old.save(state.folder)
-    trainer = build_trainer(prepared, placed, watcher, folder, processes)
-    return finalize(trainer, folder, trainer.run(), watcher, old)
+def _find_finished(context: RunContext, restored: RestoredRun | None) -> RestoredRun | TrainingResult:
+    """Return a finished run if the request makes it longer, else its result."""
+    request = context.request
+    config = restored.config if restored else configs.parse(bundle.load(request.out).config)
+    planned = restored.state.steps if restored else config.training.steps
+    if not asks_for_more(config, request.settings, planned):
+        hashes = restored.old_hashes if restored else frozenset[float]()
+        read_unchanged_data(context, OriginalRun.load(request.out, restored), hashes, lambda _: None)
+        return report_finished(request.out, context.callback)
+    if restored is None:
+        raise TrainingError(
+            f"{request.out} is finished and its {TRAINING}/ was deleted, so it cannot be resumed; "
+            f"--from {request.out} with another --out trains its model further"
+        )
+    return restored
 
 
-def _go_on(request: TrainRequest, kept: RestoredRun, watcher: Callback, processes: ProcessGroup) -> TrainingResult:
-    """Run the rest of a training, from the saved state."""
-    prepared = _prepare_again(request, kept, watcher, processes)
+def _run_rank0(context: RunContext, existing: RestoredRun | TrainingResult | None) -> TrainingResult:
+    """Send the decision to the other processes, and train."""
+    if isinstance(existing, TrainingResult):
+        context.group.broadcast_text(FINISHED + existing.to_text())
+        return existing
+    context.group.broadcast_text(existing.to_text() if existing else "")
+    return _resume(context, existing) if existing else _start(context)
+
+
+def _run_worker(context: RunContext) -> TrainingResult:
+    """Receive rank 0's decision, and train without a folder."""
+    text = context.group.broadcast_text("")
+    if text == REFUSED:
+        raise TrainingError(f"process {context.group.rank} ends because process 0 failed; see the error of process 0")
+    if text.startswith(FINISHED):
+        return TrainingResult.from_text(text.removeprefix(FINISHED))
+    return _resume(context, RestoredRun.from_text(context.request.out, text)) if text else _start(context)
+
+
+# Training
+
+
+def _start(context: RunContext) -> TrainingResult:
+    """Run a new training."""
+    prepared = _score_old_model(context, prepare_run(context))
+    share_memory()  # afterwards, because tokenizer threads take more than twice as long with a single arena
+    if context.group.is_rank0:
+        run_folder.initialise(context.request.out)
+    placed = place_model(prepared.model, prepared.config.training, context.group, context.callback)
+    estimate = _measure(prepared, placed, context.group)
+    prepared = prepared.with_length(estimate.steps)
+    _announce(prepared, context.callback)
+    context.callback.message(str(estimate))
+    _warn_short(prepared, estimate, context.callback)
+    checkpoint = CheckpointFolder(context.request.out / TRAINING)
+    logger = _open_logger(context, prepared, checkpoint, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    if isinstance(logger, RunFolder):
+        checkpoint.save_tokenizer(logger.tokenizer)
+        tags = prepared.config.data.validation_tags or prepared.config.data.source_tags
+        write_records(checkpoint.folder / VALIDATION, prepared.validation, tags)
+        if prepared.old:
+            prepared.old.save(checkpoint.folder)
+    trainer = _build_trainer(context, prepared, placed, logger)
+    return finalize(trainer, logger, trainer.run(), prepared.old)
+
+
+def _resume(context: RunContext, restored: RestoredRun) -> TrainingResult:
+    """Run the rest of a training from its saved state."""
+    group, callback = context.group, context.callback
+    prepared = prepare_resumed_run(context, restored)
     share_memory()
-    counts, before = kept.state.counts, kept.state.steps
-    accumulate = kept.config.training.gradient_accumulation
-    steps = planned_steps(
-        kept.state, kept.config, request.settings or {}, lambda: len(prepared.task.plan(0)) / accumulate
-    )
-    if steps != before:  # a length in updates replaces --minutes, and its plan
-        length = {"training": {"steps": steps, "minutes": 0}}
-        prepared = replace(prepared, config=configs.override(prepared.config, length))
-        counts = counts.model_copy(update={"plan": None, "validate_at": 0})
-    if steps > before:
-        counts = counts.model_copy(update={"without_gain": 0})  # patience starts anew
-    shown = f"{steps:,}" + (f" (instead of {before:,})" if steps != before else "")
-    watcher.message(f"resuming after update {counts.step:,} of {shown}")
-    if processes.is_first:
-        if not run_folder.cut_metrics(request.out, kept.state.metrics_bytes):
-            watcher.message(f"{request.out / METRICS} was cut short: curves and figures of before are missing there")
-        kept.folder.own(job())
-        kept.folder.tidy()
-    folder = open_folder(request, prepared, kept.folder, kept.origin.began, processes)
-    restore(prepared.model, kept.tensors(kept.state.weights, processes))
-    placed = place_model(prepared.model, prepared.config.training, processes, watcher)
-    trainer = build_trainer(prepared, placed, watcher, folder, processes)
-    trainer.go_on_from(counts, kept.tensors(kept.state.moments, processes))
-    return finalize(trainer, folder, trainer.run(), watcher, prepared.old)
+    updates_per_epoch = len(prepared.task.plan(0)) / restored.config.training.gradient_accumulation
+    before, steps = restored.state.steps, planned_steps(restored, context.request.settings, updates_per_epoch)
+    state = restored.train_state(steps)
+    if steps != before:  # a number of updates replaces --minutes
+        prepared = replace(
+            prepared, config=configs.override(prepared.config, {"training": {"steps": steps, "minutes": 0}})
+        )
+    changed = f" (instead of {before:,})" if steps != before else ""
+    callback.message(f"resuming after update {state.step:,} of {steps:,}{changed}")
+    if group.is_rank0:
+        _clean_up(context, restored)
+    logger = _open_logger(context, prepared, restored.folder, restored.origin.started)
+    restore(prepared.model, restored.load_tensors(restored.state.weights, group))
+    placed = place_model(prepared.model, prepared.config.training, group, callback)
+    trainer = _build_trainer(context, prepared, placed, logger)
+    trainer.restore(state, restored.load_tensors(restored.state.optimizer, group))
+    return finalize(trainer, logger, trainer.run(), prepared.old)
 
 
-def dry_run(request: TrainRequest, watcher: Callback) -> None:
-    """Says what a training would do and take, and writes nothing."""
-    if request.resume:
-        raise ConfigError("--dry-run tells what a new training would take; leave out --resume")
-    with init_distributed(request.device) as processes:
-        _rehearse(request, watcher if processes.is_first else NullCallback(), processes)
+def _score_old_model(context: RunContext, prepared: PreparedRun) -> PreparedRun:
+    """Score the pretrained model on its validation set before the training, on rank 0."""
+    old, start = prepared.old, context.request.options.start
+    if not old or not start or not old.is_comparable_to(prepared.config) or not context.group.is_rank0:
+        return prepared
+    scored = old.score_old_model(start, prepared.tokenizer, prepared.threads, context.callback.message)
+    return replace(prepared, old=scored)
 
 
-def _rehearse(request: TrainRequest, watcher: Callback, processes: ProcessGroup) -> None:
-    prepared = prepare(_spread_names(request), watcher, processes)
-    announce(prepared, watcher)
-    config = prepared.config.training
-    model = place_model(prepared.model, config, processes, watcher).model
-    estimate = benchmark_step(prepared.task, model, config, prepared.threads, processes)
-    watcher.message(describe(estimate))
-    watcher.message(describe_useful(estimate, prepared.usual_epochs))
-    if not prepared.start and (warning := warn_short(estimate)):
-        watcher.message(warning)
+def _measure(prepared: PreparedRun, placed: PlacedModel, group: ProcessGroup) -> Estimate:
+    """Measure updates."""
+    return benchmark_step(prepared.task, placed.model, prepared.config.training, prepared.threads, group)
 
 
-def prepare(request: TrainRequest, watcher: Callback, processes: ProcessGroup = ALONE) -> PreparedRun:
-    """Reads the data, chooses what was left open, learns the tokenizer and builds the task and the model.
-
-    Each process reads the data; the tokenizer is the first one's.
-    """
-    given, preset, task = _named(request)
-    chosen = get_task(task or "translate")
-    start = PretrainedModel.load(request.start) if request.start else None
-    base = start.base(chosen) if start else chosen.base
-    draft = configs.build(given, preset=preset, base=base)  # mistakes in the settings come before the data is read
-    check_settings(chosen, given, draft)
-    check_held_out(given, request.valid)
-    check_fine_tuning(given, request.start, request.old_valid, request.replay)
-    given = without_length(given)
-    if start:
-        start.check(draft)
-    old = find_old(start, chosen.name, request.old_valid, watcher.message) if start else None
-    records = chosen.load_records(_files(request, watcher), draft, watcher.message)
-    replay = _read_replay(request, chosen, records, draft, old.hashes if old else frozenset(), watcher)
-    choice = choose_config(
-        records.size, chosen.record_name, given, preset, is_start=start is not None, has_text=draft.model.has_text
-    )
-    config = configs.build(choice.settings, given, preset=choice.preset, base=base)
-    made = _make(chosen, config, records, replay, start.tokenizer if start else None, watcher, processes)
-    prepared = replace(_prepared(request, records, replay, made, choice.reasons, processes), old=old)
-    if old:
-        old.check_labels(made.config, bool(request.old_valid), watcher.message)
-    if start:
-        start.hand_over(prepared.model, made.config, watcher)
-    processes.copy(list(named_weights(prepared.model).values()))
-    return prepared
-
-
-def _make(
-    chosen: Task,
-    config: Config,
-    records: TaskRecords[Any],
-    replay: Replay | None,
-    tokenizer: Tokenizer | None,
-    watcher: Callback,
-    processes: ProcessGroup,
-) -> PreparedTask:
-    """The task. The first process learns the tokenizer, where none is given, and tells the others."""
-    if processes.is_first:
-        made = prepare_task(chosen, config, records, replay, tokenizer, watcher.message)
-        processes.tell(tokenizer_text(made.tokenizer))
-        return made
-    text = processes.tell("")
-    return prepare_task(chosen, config, records, replay, _read_tokenizer(text), watcher.message)
-
-
-def _read_tokenizer(text: str) -> Tokenizer | None:
-    return None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
-
-
-def _prepare_again(request: TrainRequest, kept: RestoredRun, watcher: Callback, processes: ProcessGroup) -> PreparedRun:
-    """As `prepare` did when the run began: its settings and its tokenizer are taken, and its data must be the same."""
-    before = OriginalRun.of(request.out, kept)
-    chosen, records, replay = _check_same(request, before, kept.old_hashes, watcher, watcher.message)
-    made = prepare_task(chosen, kept.config, records, replay, _read_tokenizer(kept.tokenizer), watcher.message)
-    assert made.config == kept.config, "the same data made another config"
-    prepared = _prepared(request, records, replay, made, [], processes)
-    if prepared.data.get(REPLAYED) != kept.origin.data.get(REPLAYED):
-        raise TrainingError(f"{request.out / TRAINING / OLD_VALIDATION} was changed; restore it, or begin anew")
-    kept.warn(prepared.threads, processes, watcher)
-    return replace(prepared, start=kept.origin.start, old=kept.old)
-
-
-def _check_same(
-    request: TrainRequest, before: OriginalRun, old_hashes: Set[float], watcher: Callback, tell: Log
-) -> tuple[Task, TaskRecords[Any], Replay | None]:
-    """Refuse data and settings that differ from those of the run's start; return the task and the data."""
-    before.check_settings(*_named(request))
-    before.check_start(request.start)
-    chosen = get_task(before.config.task)
-    records = chosen.load_records(_files(request, watcher), before.config, tell)
-    replay = _read_replay(request, chosen, records, before.config, old_hashes, watcher, tell)
-    before.check_data(_data_facts(request, records, replay))
-    return chosen, records, replay
-
-
-def _read_replay(
-    request: TrainRequest,
-    chosen: Task,
-    records: TaskRecords[Any],
-    config: Config,
-    old_hashes: Set[float],
-    watcher: Callback,
-    tell: Log | None = None,
-) -> Replay | None:
-    """Return the replay data, without what is in the new or the old validation set."""
-    if not request.replay:
-        return None
-    named = parse_file_arguments(request.replay)
-    if named.weights:
-        raise ConfigError("a weight has no meaning behind --replay, whose share is --replay-share; leave it out")
-    files = TrainingFiles(named.files, work=watcher.work)
-    hashes = old_hashes | {hash_fraction(record.fields[0].encode()) for record in records.valid}
-    return read_replay(chosen, files, named.tags, config, hashes, tell or watcher.message)
-
-
-def _prepared(
-    request: TrainRequest,
-    records: TaskRecords[Any],
-    replay: Replay | None,
-    made: PreparedTask,
-    reasons: list[str],
-    processes: ProcessGroup,
-) -> PreparedRun:
-    check_ids(made)
-    torch.manual_seed(made.config.training.seed)
-    model = build_model(made.config.model)
-    threads = request.threads or processes.threads()
-    sizes = dict(zip(("train_examples", "valid_examples"), made.task.num_examples(), strict=True))
-    if isinstance(made.task, ReplayTask):
-        sizes[REPLAYED] = made.task.old.num_examples()[0]
-    tags = {"tags": sorted(set(made.config.data.source_tags))} if made.config.data.source_tags else {}
-    languages = made.config.data.language_settings()
-    data = {**_data_facts(request, records, replay), **sizes, **tags, **languages, **made.facts}
-    start = bundle.read_manifest(request.start).fingerprint if request.start else ""
-    validation = sample_records(records.valid)
-    epochs = default_epochs(records.size)
-    return PreparedRun(made.config, made.tokenizer, made.task, model, data, reasons, threads, start, validation, epochs)
-
-
-def _spread_names(request: TrainRequest) -> TrainRequest:
-    """The files of a request as files, and the weights and tags behind their names as settings."""
-    train, valid = parse_file_arguments(request.files), parse_file_arguments(request.valid)
-    if valid.weights:
-        raise ConfigError("a weight says how often a file is trained on; leave it out behind --valid")
-    found = {"file_weights": train.weights, "source_tags": train.tags, "validation_tags": valid.tags}
-    given = {name: each for name, each in found.items() if each}
-    settings = configs.merge(request.settings or {}, {"data": given} if given else {})
-    return replace(request, files=train.files, valid=valid.files, settings=settings)
-
-
-def _files(request: TrainRequest, watcher: Callback) -> TrainingFiles:
-    return TrainingFiles(request.files, request.valid, lambda what, done, total: watcher.work(what, done, total))
-
-
-def _named(request: TrainRequest) -> tuple[dict[str, Any], str, str]:
-    """The settings, the preset and the task that are named, in the request or in its recipe."""
-    given = dict(request.settings or {})
-    named = str(given.pop("preset", "")), str(given.pop("task", ""))
-    preset, task = request.preset or named[0], request.task or named[1]
-    if named[1] and named[1] != task:
-        raise ConfigError(f"--task {task} contradicts the recipe, which is for the task {named[1]}; keep one")
-    return given, preset, task
-
-
-def announce(prepared: PreparedRun, watcher: Callback) -> None:
-    """What was chosen, and why."""
+def _announce(prepared: PreparedRun, callback: Callback) -> None:
+    """Report the automatic choices with their reasons, and the size of the model."""
     for reason in prepared.reasons:
-        watcher.message(f"chosen: {reason}")
-    shape = prepared.config.model.describe()
-    watcher.message(f"{shape}: {count_parameters(prepared.model):,} parameters")
+        callback.message(f"chosen: {reason}")
+    callback.message(f"{prepared.config.model.describe()}: {count_parameters(prepared.model):,} parameters")
 
 
-def _valid_tags(config: Config) -> tuple[str, ...]:
-    """Return the tags of the files that the validation records came from."""
-    return config.data.validation_tags or config.data.source_tags
+def _warn_short(prepared: PreparedRun, estimate: Estimate, callback: Callback) -> None:
+    """Warn about a run that does not see all data once, unless it is fine-tuning."""
+    if not prepared.pretrained and estimate.warning:
+        callback.message(estimate.warning)
 
 
-def _data_facts(request: TrainRequest, records: TaskRecords[Any], replay: Replay | None) -> dict[str, Any]:
-    return {
-        "files": [path.name for path in request.files],
-        "valid_files": [path.name for path in request.valid],
-        "fingerprint": records.corpus.fingerprint,
-        "valid_fingerprint": fingerprint_records(records.valid),
-        "records": len(records.corpus.records),
-        "skipped": dict(records.corpus.skips.counts),
-        **(replay.facts(parse_file_arguments(request.replay).files) if replay else {}),
-        **given_facts(request.old_valid),
+def _clean_up(context: RunContext, restored: RestoredRun) -> None:
+    """Delete metrics and files that were written after the last save, and take ownership of the run."""
+    path = context.request.out / METRICS
+    if not run_folder.truncate_metrics(context.request.out, restored.state.metrics_bytes):
+        context.callback.message(f"{path} was truncated after the last save: earlier updates are missing in its curves")
+    restored.folder.set_owner(torchrun_job())
+    restored.folder.remove_unneeded()
+
+
+def _build_trainer(
+    context: RunContext, prepared: PreparedRun, placed: PlacedModel, logger: RunFolder | NullRunLogger
+) -> Trainer:
+    """Return the trainer of a prepared run."""
+    config = prepared.config.training
+    return Trainer(
+        prepared.task,
+        placed.model,
+        config,
+        Schedule.fit(config, prepared.config.model.model_dim, config.steps),
+        context.callback,
+        logger,
+        prepared.threads,
+        context.group,
+        placed.validation_model,
+    )
+
+
+def _open_logger(
+    context: RunContext, prepared: PreparedRun, checkpoint: CheckpointFolder, started: str
+) -> RunFolder | NullRunLogger:
+    """Return the run folder on rank 0, and a logger that ignores everything elsewhere."""
+    group, out = context.group, context.request.out
+    if not group.is_rank0:
+        return NullRunLogger()
+    summary = {
+        "parameters": count_parameters(prepared.model),
+        "processes": group.world_size,
+        "threads": prepared.threads,
+        "device": group.device.type,
+        "machine": platform.machine(),
+        "began": started,
     }
+    origin = RunOrigin(
+        config=prepared.config.model_dump(),
+        data=prepared.data,
+        pretrained=prepared.pretrained,
+        threads=prepared.threads,
+        processes=group.world_size,
+        torch=str(torch.__version__),
+        started=started,
+    )
+    step = checkpoint.state.train_state.step if checkpoint.state else 0
+    events = EventFiles(out, step) if context.request.options.tensorboard else None
+    tokenizer = tokenizer_to_text(prepared.tokenizer)
+    return RunFolder(out, prepared.config, tokenizer, prepared.data, summary, origin, checkpoint, events)

@@ -1,1 +1,1 @@
-"""Saved state of a run: checkpoints, run folder, resume, final bundle and history."""
+"""Saved state of a run: checkpoints, run folder, resuming, final bundle and history of runs."""

@@ -1,17 +1,17 @@
-"""The whole state of a training on disk, so that a run that was killed goes on as if nothing had happened.
+"""Checkpoints: the complete state of a training on disk, from which a killed run resumes without a difference.
 
-    state.json                  where the run stands, and size and SHA-256 of each file below; this file itself begins
-                                with the SHA-256 of the rest
-    tokenizer.json              as it was when the run began
-    weights-00000040.safetensors     of the step the state belongs to, of the best step, and those to be averaged
-    moments-00000040.safetensors     what the optimiser remembers
+    state.json                  the counters, and size and SHA-256 of each file below; it begins with the SHA-256 of
+                                its own content
+    tokenizer.json              the tokenizer of the run
+    weights-00000040.safetensors     weights of the saved step, of the best step, and those to be averaged
+    optimizer-00000040.safetensors   tensors of the optimizer
 
-    nothing-saved-yet           until there is a first state: where this is missing too, a state was lost
-    owner                       under torchrun with restarts: the torchrun that the run was last started by
+    nothing-saved-yet           exists until the first save; if it and state.json are missing, the state was lost
+    owner                       under torchrun with restarts: the torchrun that last started the run
 
-A save writes new files beside the old ones, each aside, synced and renamed; replacing `state.json` is the one step that
-makes the new state count, and only then do files go that it no longer names. At any moment the old state or the new
-one is there, whole. No random generator is saved: everything random is a pure function of the seed and the position.
+A save writes each new file under a temporary name, syncs and renames it. Replacing `state.json` makes the new state
+valid; afterwards the files that it does not name are deleted. At any moment the old or the new state is complete. No
+random generator is saved, because all randomness is a pure function of the seed and the position.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ from clearhead.files import replace_file, write_atomically
 from clearhead.model.parameters import Weights
 from clearhead.training.loop.train_state import TrainState
 
-FORMAT_VERSION = 2
-PRERELEASE_VERSION = 1  # other names of tensors and settings; never released
+FORMAT_VERSION = 3  # lower versions had other names of tensors, settings and fields, and were never released
 STATE = "state.json"
 TOKENIZER = "tokenizer.json"
 UNSAVED = "nothing-saved-yet"
 OWNER = "owner"
-REMEDY = "restore the folder from a copy, or begin anew with --overwrite"
+REMEDY = "restore the folder from a copy, or start again with --overwrite"
+# state.json is this head, the SHA-256 of the body, the middle, the body, and the tail.
 _HEAD, _MIDDLE, _TAIL = b'{"sha256": "', b'",\n"state": ', b"}\n"
 
 
@@ -47,41 +47,43 @@ class _Strict(BaseModel):
 
 
 class RunOrigin(_Strict):
-    """What a run began with, which must be the same when it goes on."""
+    """Facts at the start of a run, which must be the same when it is resumed."""
 
     config: dict[str, Any]
     data: dict[str, Any]
-    """The fingerprints of the data, and how many examples there are."""
-    start: str
-    """The fingerprint of the model that the training started from, or nothing."""
+    """Fingerprints of the data, and numbers of examples."""
+    pretrained: str
+    """Fingerprint of the model that the training started from, or empty."""
     threads: int
-    """Of each process."""
+    """Threads per process."""
     processes: int = 1
     torch: str
-    began: str
+    started: str
+    """Time of the start, in UTC."""
 
 
 class CheckpointState(_Strict):
-    """What `state.json` holds."""
+    """Content of `state.json`."""
 
     format_version: int
     origin: RunOrigin
-    counts: TrainState
+    train_state: TrainState
     weights: str
-    moments: str
+    optimizer: str
     checkpoints: tuple[str, ...]
     """Files with weights to be averaged at the end, oldest first."""
     best: str
-    """The file with the best weights so far, or nothing."""
+    """File with the best weights so far, or empty."""
     metrics_bytes: int
-    """How long `metrics.jsonl` was."""
+    """Length of `metrics.jsonl` at the save."""
     is_finished: bool
     files: dict[str, FileRecord]
 
     @property
     def steps(self) -> int:
         """Planned number of updates."""
-        return self.counts.plan.steps if self.counts.plan else int(self.origin.config["training"]["steps"])
+        plan = self.train_state.plan
+        return plan.steps if plan else int(self.origin.config["training"]["steps"])
 
 
 class CheckpointFolder:
@@ -96,8 +98,8 @@ class CheckpointFolder:
     # Writing
 
     @classmethod
-    def cleared(cls, folder: Path) -> "CheckpointFolder":
-        """An empty one for a new run; a crash on the way leaves no half of an old state."""
+    def create_empty(cls, folder: Path) -> "CheckpointFolder":
+        """Return an empty folder for a new run; a crash in between leaves no part of an old state."""
         folder.mkdir(exist_ok=True)
         (folder / UNSAVED).touch()
         (folder / STATE).unlink(missing_ok=True)
@@ -106,92 +108,94 @@ class CheckpointFolder:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         return cls(folder)
 
-    def own(self, job: str) -> None:
-        """Notes who this run belongs to, where somebody may start it again."""
+    def set_owner(self, job: str) -> None:
+        """Store the torchrun job that may restart this run; nothing if the name is empty."""
         if job:
-            with self._saving():
+            with self._recovering():
                 write_atomically(self.folder / OWNER, job)
 
-    def belongs_to(self, job: str) -> bool:
-        """Whether the run was begun, or gone on with, by this one."""
+    def is_owned_by(self, job: str) -> bool:
+        """Return whether this torchrun job started or resumed the run last."""
         with suppress(OSError, UnicodeDecodeError):
             return bool(job) and (self.folder / OWNER).read_text(encoding="utf-8") == job
         return False
 
-    def begin(self, tokenizer: str) -> None:
-        """The tokenizer, which every state of the run refers to."""
-        with self._saving():
+    def save_tokenizer(self, tokenizer: str) -> None:
+        """Save the tokenizer, which all states of the run share."""
+        with self._recovering():
             (self.folder / UNSAVED).touch()
             write_atomically(self.folder / TOKENIZER, tokenizer)
             self._records[TOKENIZER] = record_file(self.folder / TOKENIZER)
 
-    def keep_best(self, step: int, weights: Weights) -> None:
-        """Keeps these weights as the best; the next save makes that count."""
-        with self._saving():
+    def save_best(self, step: int, weights: Weights) -> None:
+        """Save the best weights; the next `save` makes them part of the state."""
+        with self._recovering():
             self.best = self._write("weights", step, weights)
 
     def save(
         self,
         origin: RunOrigin,
-        counts: TrainState,
+        train_state: TrainState,
         weights: Weights,
-        moments: Weights,
+        optimizer: Weights,
         *,
         average: int = 0,
         metrics_bytes: int = 0,
     ) -> None:
-        """Saves the state; with `average` its weights are one of that many last ones to be averaged.
+        """Save the state; with `average` the weights become one of this many last ones to be averaged.
 
-        Where the tensors of this step are on disk already, only the counts are written.
+        If the tensors of this step are on disk already, only the counters are written.
         """
-        with self._saving():
-            current = self._write("weights", counts.step, weights)
+        with self._recovering():
+            current = self._write("weights", train_state.step, weights)
             checkpoints = self.checkpoints if current in self.checkpoints else (*self.checkpoints, current)
             state = CheckpointState(
                 format_version=FORMAT_VERSION,
                 origin=origin,
-                counts=counts.model_copy(),
+                train_state=train_state.model_copy(),
                 weights=current,
-                moments=self._write("moments", counts.step, moments),
+                optimizer=self._write("optimizer", train_state.step, optimizer),
                 checkpoints=checkpoints[-average:] if average else self.checkpoints,
                 best=self.best,
                 metrics_bytes=metrics_bytes,
                 is_finished=False,
                 files={},
             )
-            files = {name: self._records[name] for name in sorted(_named(state))}
-            state = state.model_copy(update={"files": files})
-            write_atomically(self.folder / STATE, _to_bytes(state))
-            self.state = state
-            self.tidy()
+            files = {name: self._records[name] for name in sorted(_files_of(state))}
+            self._write_state(state.model_copy(update={"files": files}))
+            self.remove_unneeded()
 
-    def finish(self) -> None:
-        """Notes that nothing is left to do."""
+    def mark_finished(self) -> None:
+        """Record in the state that the run is finished."""
         assert self.state is not None
-        with self._saving():
-            state = self.state.model_copy(update={"is_finished": True})
-            write_atomically(self.folder / STATE, _to_bytes(state))
-            self.state = state
+        with self._recovering():
+            self._write_state(self.state.model_copy(update={"is_finished": True}))
 
-    def tidy(self) -> None:
-        """Removes what neither the saved state nor the next one needs, such as the leavings of a killed process."""
-        needed = {STATE, TOKENIZER, OWNER, self.best} | (_named(self.state) if self.state else {UNSAVED})
+    def remove_unneeded(self) -> None:
+        """Delete files that neither the saved nor the next state needs, such as leftovers of a killed process."""
+        needed = {STATE, TOKENIZER, OWNER, self.best} | (_files_of(self.state) if self.state else {UNSAVED})
         self._records = {name: record for name, record in self._records.items() if name in needed}
         for path in self.folder.iterdir():
             if path.name not in needed and path.is_file():
                 path.unlink()
 
+    def _write_state(self, state: CheckpointState) -> None:
+        """Replace `state.json`."""
+        write_atomically(self.folder / STATE, _to_bytes(state))
+        self.state = state
+
     def _write(self, kind: str, step: int, tensors: Weights) -> str:
+        """Write tensors into a file, unless it exists, and return its name."""
         name = f"{kind}-{step:08d}.safetensors"
         if name not in self._records:
-            with replace_file(self.folder / name) as aside:
-                save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, aside)
+            with replace_file(self.folder / name) as temporary:
+                save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, temporary)
             self._records[name] = record_file(self.folder / name)
         return name
 
     @contextmanager
-    def _saving(self) -> Iterator[None]:
-        """Whatever fails, the state that counts stays and no other file does."""
+    def _recovering(self) -> Iterator[None]:
+        """After any failure, keep the valid state and delete all other files."""
         try:
             yield
         except BaseException as error:
@@ -199,18 +203,19 @@ class CheckpointFolder:
             if not isinstance(error, OSError | SafetensorError):
                 raise
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            left = f"the state of step {self.state.counts.step:,} is whole" if self.state else "nothing was saved"
+            step = self.state.train_state.step if self.state else 0
+            left = f"the state of step {step:,} is complete" if self.state else "nothing was saved"
             raise TrainingError(
-                f"cannot save the training in {self.folder}: {reason}; {left}; mend that, then add --resume"
+                f"cannot save the training in {self.folder}: {reason}; {left}; fix the cause, then add --resume"
             ) from error
 
     def _recover(self) -> None:
-        """After a failure, also one behind the step that counts, the disk says which state it is."""
+        """Read back which state is on disk, because a save may also fail after it has replaced `state.json`."""
         with suppress(OSError, BundleError):
             path = self.folder / STATE
             self.state = _parse(path.read_bytes(), path) if path.exists() else None
             self.best = self.state.best if self.state else ""
-            self.tidy()
+            self.remove_unneeded()
 
     # Reading
 
@@ -221,19 +226,15 @@ class CheckpointFolder:
 
     @classmethod
     def load(cls, folder: Path) -> "CheckpointFolder | None":
-        """The state that a run left, every file checked; nothing where none was saved yet."""
-        try:
-            content = (folder / STATE).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+        """Return the saved state of a run after verifying all files; None if nothing was saved yet."""
+        state = load_state(folder)
+        if state is None:
             if not (folder / UNSAVED).exists() and any(path.name != OWNER for path in folder.glob("*")):
-                raise BundleError(f"{folder / STATE} is missing; {REMEDY}") from None
+                raise BundleError(f"{folder / STATE} is missing; {REMEDY}")
             return None
-        except OSError as error:
-            raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error
-        found = cls(folder)
-        found.state = _parse(content, folder / STATE)
-        found.best, found._records = found.state.best, dict(found.state.files)
-        for name, record in found.state.files.items():
+        loaded = cls(folder)
+        loaded.state, loaded.best, loaded._records = state, state.best, dict(state.files)
+        for name, record in state.files.items():
             try:
                 with (folder / name).open("rb") as file:
                     check_content(file, folder / name, record, REMEDY)
@@ -241,19 +242,19 @@ class CheckpointFolder:
                 raise BundleError(f"{folder / name} is missing; {REMEDY}") from None
             except OSError as error:
                 raise BundleError(f"cannot read {folder / name}: {error.strerror or error}") from error
-        return found
+        return loaded
 
-    def tensors(self, name: str) -> Weights:
-        """The tensors of a file; copies, so that the file may go."""
+    def load_tensors(self, name: str) -> Weights:
+        """Return the tensors of a file as copies, so that the file may be deleted."""
         return {key: tensor.clone() for key, tensor in load_file(self.folder / name).items()}
 
-    def tokenizer(self) -> str:
-        """The tokenizer's JSON text."""
+    def load_tokenizer(self) -> str:
+        """Return the tokenizer's JSON text."""
         return (self.folder / TOKENIZER).read_text(encoding="utf-8")
 
 
-def peek(folder: Path) -> CheckpointState | None:
-    """The state alone, quickly: whether the files that it names are whole is not checked."""
+def load_state(folder: Path) -> CheckpointState | None:
+    """Return the state without verifying the files that it names; None if there is none."""
     try:
         return _parse((folder / STATE).read_bytes(), folder / STATE)
     except (FileNotFoundError, NotADirectoryError):
@@ -262,37 +263,39 @@ def peek(folder: Path) -> CheckpointState | None:
         raise BundleError(f"cannot read {folder / STATE}: {error.strerror or error}") from error
 
 
-def _named(state: CheckpointState) -> set[str]:
-    """The files that a state needs."""
-    names: Iterable[str] = (state.weights, state.moments, *state.checkpoints, state.best, TOKENIZER)
+def _files_of(state: CheckpointState) -> set[str]:
+    """Return the files that a state needs."""
+    names: Iterable[str] = (state.weights, state.optimizer, *state.checkpoints, state.best, TOKENIZER)
     return {name for name in names if name}
 
 
 def _to_bytes(state: CheckpointState) -> bytes:
-    """A score may be infinite: Python's JSON, which can say so."""
+    """Return the content of `state.json`; Python's JSON, because a score may be infinite."""
     body = json.dumps(state.model_dump(), indent=1, ensure_ascii=False).encode()
     return _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL
 
 
 def _parse(content: bytes, path: Path) -> CheckpointState:
+    """Return the state in the content of `state.json`; raise BundleError if it is damaged or of another version."""
     start = len(_HEAD) + 64 + len(_MIDDLE)
     body = content[start : -len(_TAIL)]
     if content != _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL:
-        raise BundleError(f"{path} is damaged: it was changed or cut off after it was saved; {REMEDY}")
+        raise BundleError(f"{path} is damaged: it was changed or truncated after it was saved; {REMEDY}")
     raw = json.loads(body)
-    if raw["format_version"] == PRERELEASE_VERSION:
+    version = raw["format_version"]
+    if version < FORMAT_VERSION:
         raise BundleError(
-            f"{path} was written by a pre-release version of clearhead (format {PRERELEASE_VERSION}; this version "
+            f"{path} was written by a pre-release version of clearhead (format {version}; this version "
             f"reads format {FORMAT_VERSION}); train again from the beginning with --overwrite"
         )
-    if raw["format_version"] != FORMAT_VERSION:
+    if version > FORMAT_VERSION:
         raise BundleError(
-            f"{path} was written by another clearhead (format {raw['format_version']}; this one reads "
-            f"{FORMAT_VERSION}): go on with that one, or begin anew with --overwrite"
+            f"{path} was written by a newer clearhead (format {version}; this version reads format "
+            f"{FORMAT_VERSION}); resume with that version, or start again with --overwrite"
         )
     try:
         return CheckpointState.model_validate(raw)
-    except ValidationError as error:  # the checksum is right: it was written by a clearhead with other fields
+    except ValidationError as error:  # the checksum is right, so another version of clearhead wrote other fields
         fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise BundleError(f"{path} was written by another clearhead: {where}: {fault['msg']}; {REMEDY}") from error
+        field = ".".join(map(str, fault["loc"]))
+        raise BundleError(f"{path} was written by another clearhead: {field}: {fault['msg']}; {REMEDY}") from error

@@ -1,7 +1,7 @@
-"""Going on with a run: what it left, what must be as it was, and how long it goes on."""
+"""Resuming: the saved state of a run, the facts that must be unchanged, and the new length."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,18 @@ from clearhead.training.checkpoint.checkpoint import CheckpointFolder, Checkpoin
 from clearhead.training.checkpoint.run_folder import TRAINING
 from clearhead.training.distributed.process_group import ProcessGroup
 from clearhead.training.loop.callbacks import Callback
-from clearhead.training.setup.auto_config import LENGTH
-from clearhead.training.setup.benchmark_step import steps_of_epochs
+from clearhead.training.loop.train_state import TrainState
+from clearhead.training.setup.auto_config import LENGTH, steps_of_epochs
 from clearhead.training.setup.forgetting import OldValidation
-from clearhead.training.setup.validate_config import check_length
+from clearhead.training.setup.request import check_length
 
-ANEW = "or begin anew with --overwrite"
+START_AGAIN = "or start again with --overwrite"
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """What a run left: its state, and the config that it goes on with."""
+    """Saved state of a run, with its settings and tokenizer."""
 
     out: Path
     folder: CheckpointFolder
@@ -36,173 +36,195 @@ class RestoredRun:
     config: Config
     tokenizer: str
     old: OldValidation | None
-    """Validation set of the model that the run started from; the first process alone has it."""
+    """Validation set of the model that the run started from; only on rank 0."""
     old_hashes: frozenset[float]
     """Hashes of its inputs, which are never replayed."""
 
     @classmethod
     def load(cls, out: Path) -> "RestoredRun | None":
-        """The state in the folder of a run, every file checked; nothing where none was saved yet."""
+        """Return the saved state of a run after verifying all files; None if nothing was saved yet."""
         folder = CheckpointFolder.load(out / TRAINING)
         if folder is None or folder.state is None:
             return None
         old = OldValidation.load(out / TRAINING)
         hashes = old.hashes if old else frozenset[float]()
         config = configs.parse(folder.state.origin.config)
-        return cls(out, folder, folder.state, config, folder.tokenizer(), old, hashes)
+        return cls(out, folder, folder.state, config, folder.load_tokenizer(), old, hashes)
 
     def to_text(self) -> str:
-        """All but the tensors, for the other processes."""
+        """Return everything except the tensors, for the other processes."""
         facts = {"state": self.state.model_dump(), "tokenizer": self.tokenizer, "old_hashes": sorted(self.old_hashes)}
         return json.dumps(facts)
 
     @classmethod
     def from_text(cls, out: Path, text: str) -> "RestoredRun":
-        """What the first process found; the folder may be on its machine only, and is not looked at."""
-        told = json.loads(text)
-        state, hashes = CheckpointState.model_validate(told["state"]), frozenset[float](told["old_hashes"])
+        """Return what `to_text` wrote on rank 0; the folder is not read, for it may be on another machine."""
+        facts = json.loads(text)
+        state, hashes = CheckpointState.model_validate(facts["state"]), frozenset[float](facts["old_hashes"])
         config = configs.parse(state.origin.config)
-        return cls(out, CheckpointFolder(out / TRAINING), state, config, told["tokenizer"], None, hashes)
+        return cls(out, CheckpointFolder(out / TRAINING), state, config, facts["tokenizer"], None, hashes)
 
-    def tensors(self, name: str, processes: ProcessGroup) -> Weights:
-        """The tensors of a file, which the first process reads for all."""
-        return processes.share(self.folder.tensors(name) if processes.is_first else {})
+    def load_tensors(self, name: str, group: ProcessGroup) -> Weights:
+        """Return the tensors of a file, which rank 0 reads for all processes."""
+        return group.broadcast_tensors(self.folder.load_tensors(name) if group.is_rank0 else {})
 
     @property
     def origin(self) -> RunOrigin:
-        """What the run began with."""
+        """Facts at the start of the run."""
         return self.state.origin
 
-    def warn(self, threads: int, processes: ProcessGroup, watcher: Callback) -> None:
-        """Says what makes the numbers come out otherwise in their last digits."""
+    def train_state(self, steps: int) -> TrainState:
+        """Return the counters with which the run continues to this number of updates.
+
+        A new number replaces --minutes and its plan; a higher one restarts the patience.
+        """
+        state = self.state.train_state
+        if steps != self.state.steps:
+            state = state.model_copy(update={"plan": None, "next_validation_step": 0})
+        if steps > self.state.steps:
+            state = state.model_copy(update={"validations_without_gain": 0})
+        return state
+
+    def warn_about_rounding(self, threads: int, group: ProcessGroup, callback: Callback) -> None:
+        """Report changes since the start of the run that may change the last digits of results."""
         for before, now, kind in (
-            (self.origin.processes, processes.count, "processes"),
+            (self.origin.processes, group.world_size, "processes"),
             (self.origin.threads, threads, "cores"),
         ):
             if before != now:
-                watcher.message(f"the run began on {before} {kind} and goes on with {now}: sums are rounded otherwise")
+                callback.message(
+                    f"the run started on {before} {kind} and continues on {now}: sums are rounded differently"
+                )
         if torch.__version__ != self.origin.torch:
-            watcher.message(f"the run began with torch {self.origin.torch}: {torch.__version__} may round otherwise")
+            callback.message(
+                f"the run started with torch {self.origin.torch}: torch {torch.__version__} may round differently"
+            )
 
 
 @dataclass(frozen=True)
 class OriginalRun:
-    """What a run began with, and what must be the same when somebody comes back to it."""
+    """Settings and data at the start of a run, which must be unchanged when it is resumed."""
 
     out: Path
     config: Config
     data: Mapping[str, Any]
-    start: str | None
-    """The fingerprint of the model that it started from, nothing, or None where that is not known any more."""
+    pretrained: str | None
+    """Fingerprint of the model that the run started from, empty without one, None if it is not known any more."""
 
     @classmethod
-    def of(cls, out: Path, kept: RestoredRun | None) -> "OriginalRun":
-        """From its state, or, where that was removed, from its model."""
-        if kept is not None:
-            return cls(out, kept.config, kept.origin.data, kept.origin.start)
+    def load(cls, out: Path, restored: RestoredRun | None) -> "OriginalRun":
+        """Return the facts in the saved state, or in the bundle if the state was deleted."""
+        if restored is not None:
+            return cls(out, restored.config, restored.origin.data, restored.origin.pretrained)
         return cls(out, configs.parse(bundle.load(out).config), bundle.read_manifest(out).data, None)
 
-    def check_settings(self, given: Settings, preset: str, task: str) -> None:
-        """Refuses settings that contradict those that the run began with; its length may change."""
-        _length(self.config, given)
-        now = configs.override(self.config, _without_length(given))
-        found = [f"task was {self.config.task}, is {task}"] if task and task != self.config.task else []
+    def check_settings(self, settings: Settings, preset: str, task: str) -> None:
+        """Raise ConfigError for settings that differ from the original ones; only the length may change."""
+        _length(self.config, settings)
+        now = configs.override(self.config, _without_length(settings))
+        changes = [f"task was {self.config.task}, is {task}"] if task and task != self.config.task else []
         if preset and preset != self.config.preset:
-            found.append(f"preset was {self.config.preset or 'none'}, is {preset}")
-        found += differences(self.config, now)
-        if found:
+            changes.append(f"preset was {self.config.preset or 'none'}, is {preset}")
+        changes += differences(self.config, now)
+        if changes:
             raise ConfigError(
-                f"{self.out} cannot go on with other settings: {'; '.join(found)}. Leave them as they were, {ANEW}"
+                f"{self.out} cannot be resumed with other settings: {'; '.join(changes)}. Leave them unchanged, "
+                f"{START_AGAIN}"
             )
 
     def check_start(self, start: Path | None) -> None:
-        """Refuses another model to start from."""
-        if start is None or self.start is None:
+        """Raise ConfigError for another pretrained model."""
+        if start is None or self.pretrained is None:
             return
-        if not self.start:
-            raise ConfigError(f"{self.out} did not start from a model; leave out --from, {ANEW}")
-        if bundle.read_manifest(start).fingerprint != self.start:
-            raise ConfigError(f"{self.out} started from another model than {start} is now; leave out --from, {ANEW}")
+        if not self.pretrained:
+            raise ConfigError(f"{self.out} did not start from a model; leave out --from, {START_AGAIN}")
+        if bundle.read_manifest(start).fingerprint != self.pretrained:
+            raise ConfigError(
+                f"{self.out} started from another model than {start} is now; leave out --from, {START_AGAIN}"
+            )
 
     def check_data(self, now: Mapping[str, Any]) -> None:
-        """Refuses other data."""
+        """Raise TrainingError for other training, validation, replay or --old-valid data."""
         for kind, name in (("training", "fingerprint"), ("validation", "valid_fingerprint")):
             if self.data.get(name, now[name]) != now[name]:
                 raise TrainingError(
-                    f"the {kind} data of {self.out} changed: it began with {_described(self.data, kind)}, fingerprint "
-                    f"{self.data[name][:8]}; now it is {_described(now, kind)}, fingerprint {now[name][:8]}. "
-                    f"Restore the files, {ANEW}"
+                    f"the {kind} data of {self.out} changed: it was {_describe(self.data, kind)}, fingerprint "
+                    f"{self.data[name][:8]}; now it is {_describe(now, kind)}, fingerprint {now[name][:8]}. "
+                    f"Restore the files, {START_AGAIN}"
                 )
         for option, name in (("--replay", "replay_fingerprint"), ("--old-valid", "old_valid_fingerprint")):
             before, after = self.data.get(name), now.get(name)
             if before and not after and option == "--replay":
                 raise TrainingError(f"{self.out} replays {', '.join(self.data['replay_files'])}; give --replay again")
             if after and not before:
-                raise TrainingError(f"{self.out} began without {option}; leave it out, {ANEW}")
+                raise TrainingError(f"{self.out} started without {option}; leave it out, {START_AGAIN}")
             if before and after and before != after:
                 raise TrainingError(
-                    f"the files of {option} changed: {self.out} began with fingerprint {before[:8]}, now it is "
-                    f"{after[:8]}. Restore them, {ANEW}"
+                    f"the files of {option} changed: {self.out} started with fingerprint {before[:8]}, now it is "
+                    f"{after[:8]}. Restore them, {START_AGAIN}"
                 )
 
 
-def _described(data: Mapping[str, Any], kind: str) -> str:
-    """Which files data came from."""
+def _describe(data: Mapping[str, Any], kind: str) -> str:
+    """Return the files of the training or validation data."""
     train, valid = ", ".join(data["files"]), ", ".join(data.get("valid_files", ()))
     if kind == "validation":
-        return valid or f"what is held out of {train}"
+        return valid or f"the part held out from {train}"
     return f"{train} of {data['records']:,} records"
 
 
-def asks_for_more(config: Config, given: Settings, planned: int) -> bool:
+def asks_for_more(config: Config, settings: Settings, planned: int) -> bool:
     """Return whether settings ask for a longer run than the one of `planned` updates."""
-    before, now = config.training, _length(config, given)
+    before, now = config.training, _length(config, settings)
     return now.steps > planned or bool(now.epochs and now.epochs != before.epochs)
 
 
-def planned_steps(
-    state: CheckpointState, config: Config, given: Settings, updates_an_epoch: Callable[[], float]
-) -> int:
-    """Return the number of updates of the whole run: as planned, unless the settings name another length."""
-    before, now = config.training, _length(config, given)
-    steps, done = state.steps, state.counts.step
+def planned_steps(restored: RestoredRun, settings: Settings, updates_per_epoch: float) -> int:
+    """Return the number of updates of the whole run: the planned ones, unless the settings have another length."""
+    before, now = restored.config.training, _length(restored.config, settings)
+    steps, done = restored.state.steps, restored.state.train_state.step
     if now.steps:
         steps = now.steps
     elif now.epochs and now.epochs != before.epochs:
-        steps = steps_of_epochs(now.epochs, updates_an_epoch())
+        steps = steps_of_epochs(now.epochs, updates_per_epoch)
     if steps < done:
-        raise ConfigError(f"{steps:,} updates are asked for, {done:,} are done already; give more --steps")
+        raise ConfigError(f"expected at least {done:,} updates, which are done already, found {steps:,}; "
+                          "give more --steps")  # fmt: skip
     return steps
 
 
 def differences(before: Config, now: Config) -> list[str]:
-    """The settings in which two configs differ, with both values."""
-    then, today = dict(_flat(before.model_dump())), dict(_flat(now.model_dump()))
-    return [f"{name} was {then.get(name)}, is {today.get(name)}"
-            for name in then | today if then.get(name) != today.get(name)]  # fmt: skip
+    """Return the settings in which two configs differ, with both values."""
+    old, new = dict(_flatten(before.model_dump())), dict(_flatten(now.model_dump()))
+    return [f"{name} was {old.get(name)}, is {new.get(name)}"
+            for name in old | new if old.get(name) != new.get(name)]  # fmt: skip
 
 
-def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(settings: Settings, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all settings with dotted names."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
 
-def _without_length(given: Settings) -> dict[str, Any]:
-    training = {name: value for name, value in given.get("training", {}).items() if name not in LENGTH}
-    return {**given, "training": training}
+def _without_length(settings: Settings) -> dict[str, Any]:
+    training = {name: value for name, value in settings.get("training", {}).items() if name not in LENGTH}
+    return {**settings, "training": training}
 
 
-def _length(config: Config, given: Settings) -> configs.TrainingConfig:
-    """The training section with the length that is given, and no other. Minutes were made into updates once."""
-    asked = {name: value for name, value in given.get("training", {}).items() if name in LENGTH}
-    training = configs.override(config, {"training": {**dict.fromkeys(LENGTH, 0), **asked}}).training
+def _length(config: Config, settings: Settings) -> configs.TrainingConfig:
+    """Return the training section with the length of the settings; raise ConfigError for other minutes.
+
+    --minutes determine the number of updates only once, at the start of a run.
+    """
+    length = {name: value for name, value in settings.get("training", {}).items() if name in LENGTH}
+    training = configs.override(config, {"training": {**dict.fromkeys(LENGTH, 0), **length}}).training
     check_length(training)
     if training.minutes and training.minutes != config.training.minutes:
         raise ConfigError(
-            f"the number of updates was fixed when the run began, at {config.training.steps:,}; "
-            f"--minutes {training.minutes:g} cannot change it: give more --steps, or leave it as it was"
+            f"the number of updates was fixed at the start of the run, at {config.training.steps:,}; "
+            f"--minutes {training.minutes:g} cannot change it: give more --steps, or the same --minutes"
         )
     return training

@@ -1,9 +1,7 @@
-"""One training at a time in a folder.
+"""Lock of a run folder, and read-only access to existing runs: their status and their curves.
 
-The lock is on the folder itself and not on a file in it: nothing is left behind, and it is gone with the process that
-holds it, however that ends.
-
-What runs left behind, read without touching them: how each stands, and its curves.
+The lock is on the folder itself and not on a file in it: it leaves no file behind, and it ends with the process that
+holds it, also if that is killed.
 """
 
 import errno
@@ -21,18 +19,18 @@ from typing import Any, Literal
 from clearhead import bundle
 from clearhead.errors import BundleError, ClearheadError, TrainingError
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.checkpoint.checkpoint import CheckpointState, peek
+from clearhead.training.checkpoint.checkpoint import CheckpointState, load_state
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, has_run
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder, which is made if need be, and goes again if nothing was put into it.
+    """Create and lock the folder; delete it at the end if it was created here and is still empty.
 
-    Refuses a folder in which another training runs, and one that cannot be written.
+    Raise TrainingError if another training runs in the folder, or if it cannot be written.
     """
     if folder.exists() and not folder.is_dir():
-        raise TrainingError(f"{folder} is a file; --out expects a folder")
+        raise TrainingError(f"{folder} is a file; --out expects a folder; choose another --out")
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,17 +39,17 @@ def locked(folder: Path) -> Iterator[None]:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
     try:
         _lock(handle, folder)
-        _probe(folder)
+        _check_writable(folder)
         yield
     finally:
         os.close(handle)
         if is_new:
-            with suppress(OSError):  # not empty: that is what it is for
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a training runs in the folder; one that begins in this very moment may be overlooked."""
+    """Return whether a training runs in the folder; one that starts at this moment may be missed."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -66,6 +64,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _lock(handle: int, folder: Path) -> None:
+    """Lock an open folder; raise TrainingError if another process has locked it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -73,11 +72,14 @@ def _lock(handle: int, folder: Path) -> None:
             raise TrainingError(
                 f"another training is running in {folder}; wait for it to end, or choose another --out"
             ) from None
-        # Some network file systems lock no folders: there nobody guards against a second training.
+        # Some network file systems cannot lock folders; there a second training is not detected.
 
 
-def _probe(folder: Path) -> None:
-    """An unwritable folder is found out now and not at the first save. The file has no name, where that is possible."""
+def _check_writable(folder: Path) -> None:
+    """Raise TrainingError now, and not at the first save, if the folder is not writable.
+
+    The file that is written for this test has no name where the file system supports that.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -85,16 +87,16 @@ def _probe(folder: Path) -> None:
         raise TrainingError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
 
 
-Standing = Literal["running", "stopped", "finished", "damaged"]
+Status = Literal["running", "stopped", "finished", "damaged"]
 Point = tuple[int, float]
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One run as a table shows it; what it does not tell (yet) is None."""
+    """One run as a row of a table; unknown values are None."""
 
     folder: str
-    state: Standing
+    state: Status
     task: str | None = None
     step: int | None = None
     steps: int | None = None
@@ -103,89 +105,90 @@ class RunStatus:
     minutes: float | None = None
     parameters: int | None = None
     problem: str | None = None
-    """What is wrong, where it is damaged."""
+    """The error message for a damaged run."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class RunCurves:
-    """How a run went: values by update."""
+    """Curves of a run: (update, value) points."""
 
     loss: Sequence[Point]
-    """Of training, a token, smoothed over updates."""
+    """Training loss per token, smoothed over updates."""
     valid_loss: Sequence[Point]
     score: Sequence[Point]
     score_name: str
     rate: Sequence[Point]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields as JSON."""
         return asdict(self)
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunStatus]:
-    """The runs in these folders and below them, each once, by their names."""
-    found: set[Path] = set()
+    """Return the runs in these folders and below them, each once, sorted by path."""
+    runs: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
-            raise BundleError(f"there is no folder {folder}; expected one with runs, as clearhead train --out makes")
-        inside = {path.parent for path in folder.rglob(METRICS)} | {path.parent for path in folder.rglob(TRAINING)}
-        found |= {path for path in inside if has_run(path)}
-    return [read_run(path) for path in sorted(found)]
+            raise BundleError(f"{folder} does not exist; expected a folder with runs of clearhead train --out")
+        candidates = {path.parent for name in (METRICS, TRAINING) for path in folder.rglob(name)}
+        runs |= {path for path in candidates if has_run(path)}
+    return [read_run(path) for path in sorted(runs)]
 
 
 def read_run(folder: Path) -> RunStatus:
-    """How a run stands."""
+    """Return the status of a run."""
     try:
-        state = peek(folder / TRAINING)
+        state = load_state(folder / TRAINING)
         manifest = bundle.read_manifest(folder) if bundle.exists(folder) else None
     except ClearheadError as error:
         return RunStatus(str(folder), "damaged", problem=str(error))
     facts: dict[str, Any] = dict(manifest.training) if manifest else {}
     is_finished = state.is_finished if state else facts.get("state") == "finished"
-    standing: Standing = "running" if is_locked(folder) else "finished" if is_finished else "stopped"
-    return RunStatus(folder=str(folder), state=standing, parameters=facts.get("parameters"), **_progress(state, facts))
+    status: Status = "running" if is_locked(folder) else "finished" if is_finished else "stopped"
+    return RunStatus(folder=str(folder), state=status, parameters=facts.get("parameters"), **_progress(state, facts))
 
 
 def _progress(state: CheckpointState | None, facts: dict[str, Any]) -> dict[str, Any]:
-    """How far it is and how good: from its state, or, where that was removed, from its model."""
-    scored = Validation.from_json(facts["scores"]) if facts.get("scores") else None
-    found = {"step": facts.get("steps"), "steps": facts.get("planned_steps"), "minutes": facts.get("minutes")}
+    """Return steps, time and score of a run, from its state, or from the manifest if the state was deleted."""
+    validation = Validation.from_json(facts["scores"]) if facts.get("scores") else None
+    progress = {"step": facts.get("steps"), "steps": facts.get("planned_steps"), "minutes": facts.get("minutes")}
     if state:
-        counts, config = state.counts, state.origin.config
-        found = {"step": counts.step, "steps": state.steps, "minutes": round(counts.seconds / 60, 2)}
-        found["task"] = config["task"]
-        scored = scored if state.is_finished and scored else counts.best
-    if scored:
-        found |= {"score": scored.score, "score_name": scored.score_name}
-    return found
+        train_state, config = state.train_state, state.origin.config
+        progress = {"step": train_state.step, "steps": state.steps, "minutes": round(train_state.seconds / 60, 2)}
+        progress["task"] = config["task"]
+        validation = validation if state.is_finished and validation else train_state.best
+    if validation:
+        progress |= {"score": validation.score, "score_name": validation.score_name}
+    return progress
 
 
 def read_curves(folder: Path) -> RunCurves:
-    """The curves of a run, from its metrics; a line that is half written is left out."""
+    """Return the curves of a run from its metrics, without an incomplete last line."""
     path = folder / METRICS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}; expected the folder of a run") from error
-    entries = [entry for line in lines if (entry := _entry(line))]
-    valid = [(entry["step"], _scored(entry["valid"])) for entry in entries if "valid" in entry]
+        raise BundleError(f"cannot read {path}: {error.strerror}; expected a run folder") from error
+    entries = [entry for line in lines if (entry := _parse_line(line))]
+    valid = [(entry["step"], Validation.from_json(entry["valid"])) for entry in entries if "valid" in entry]
     curves = RunCurves(
-        loss=_points((entry["step"], entry["loss"]) for entry in entries if "loss" in entry),
-        valid_loss=_points((step, one.loss) for step, one in valid),
-        score=_points((step, one.score) for step, one in valid if one.score is not None),
+        loss=_finite((entry["step"], entry["loss"]) for entry in entries if "loss" in entry),
+        valid_loss=_finite((step, validation.loss) for step, validation in valid),
+        score=_finite((step, validation.score) for step, validation in valid if validation.score is not None),
         score_name=valid[-1][1].score_name if valid else "score",
-        rate=_points((entry["step"], entry["rate"]) for entry in entries if "rate" in entry),
+        rate=_finite((entry["step"], entry["rate"]) for entry in entries if "rate" in entry),
     )
     if not curves.loss and not curves.score:
-        raise BundleError(f"{path} has no figures yet; let the run make its first update")
+        raise BundleError(f"{path} has no entries yet; wait for the first update of the run")
     return curves
 
 
-def _entry(line: str) -> dict[str, Any]:
+def _parse_line(line: str) -> dict[str, Any]:
+    """Return one entry of the metrics; empty if the line is incomplete."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -193,10 +196,6 @@ def _entry(line: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) and "step" in entry else {}
 
 
-def _scored(facts: dict[str, Any]) -> Validation:
-    return Validation.from_json(facts)
-
-
-def _points(points: Iterable[Point]) -> list[Point]:
-    """What can be drawn."""
+def _finite(points: Iterable[Point]) -> list[Point]:
+    """Return the points with finite values, which can be drawn."""
     return [(step, value) for step, value in points if math.isfinite(value)]

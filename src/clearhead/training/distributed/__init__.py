@@ -1,1 +1,1 @@
-"""Several threads, processes, machines and devices: data parallelism and FSDP2."""
+"""Devices, threads, processes and machines: data parallelism and FSDP2."""

@@ -1,12 +1,12 @@
-"""Gradients of one batch computed on every core, by replicas of the model that share its weights.
+"""Gradients of one batch computed on all cores, by replicas of the model that share its weights.
 
-Each replica is a second set of modules over the same weight storage, with gradients of its own. A batch is cut
-into one part a replica; each part runs forward and backward in a thread of its own on one core, and the gradients
-are summed. The sum is that of the whole batch. Measured with preset tiny on two cores: 1.3 times the tokens a
-second of two threads inside each operation, for small operations do not divide well.
+Each replica is a second set of modules over the same weight storage, with separate gradients. A batch is divided into
+one part per replica. Each part runs forward and backward in its own thread on one core, and the gradients are summed to
+the gradient of the batch. Measured with preset tiny on two cores: 1.3 times the tokens per second of two threads inside
+each operation, because small operations do not parallelise well.
 
-Several processes are the same one level up: the parts of a batch go to the replicas of the first process, then to those
-of the second, and so on, and the sums of the processes are summed. On a GPU a process has one replica.
+Several processes extend this scheme: the first parts go to the replicas of rank 0, the next to those of rank 1, and so
+on, and the sums of the processes are summed. On a GPU a process has one replica.
 """
 
 import copy
@@ -21,23 +21,23 @@ from torch.distributed.tensor import DTensor
 
 from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
-from clearhead.training.distributed.process_group import ALONE, ProcessGroup
+from clearhead.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-# Below this many tokens a replica the overhead of a step outweighs its work.
+# With fewer tokens per replica the overhead of a step exceeds its computation.
 MIN_TOKENS = 512
 
 
 def replica_count(threads: int, batch_tokens: int) -> int:
-    """How many replicas serve best."""
+    """Return the number of replicas for batches of this size."""
     return max(1, min(threads, batch_tokens // MIN_TOKENS))
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Torch on so many threads."""
+    """Set torch's number of threads and restore it at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -47,15 +47,15 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class ThreadReplicas(Generic[Part, Result]):
-    """Models that share their weights, each with a thread of its own; a context manager that ends the threads."""
+    """Models that share their weights, with one thread each; a context manager that ends the threads."""
 
-    def __init__(self, model: nn.Module, count: int, threads: int, processes: ProcessGroup = ALONE) -> None:
-        self.models = [model, *(_sharing_copy(model) for _ in range(count - 1))]
-        self.processes = processes
+    def __init__(self, model: nn.Module, count: int, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        self.models = [model, *(_share_weights(model) for _ in range(count - 1))]
+        self.group = group
         self.is_sharded = is_sharded(model)
-        self._figures = _running_figures(model)
-        each = max(1, threads // count)
-        self._pool = ThreadPoolExecutor(count, initializer=lambda: torch.set_num_threads(each))
+        self._running_statistics = _running_statistics(model)
+        threads_per_replica = max(1, threads // count)
+        self._pool = ThreadPoolExecutor(count, initializer=lambda: torch.set_num_threads(threads_per_replica))
 
     def __enter__(self) -> "ThreadReplicas[Part, Result]":
         return self
@@ -65,35 +65,38 @@ class ThreadReplicas(Generic[Part, Result]):
 
     @property
     def total(self) -> int:
-        """Replicas in all processes together."""
-        return len(self.models) * self.processes.count
+        """Number of replicas in all processes together."""
+        return len(self.models) * self.group.world_size
 
     @property
     def first(self) -> int:
-        """The number of this process's first replica among all."""
-        return len(self.models) * self.processes.rank
+        """Index of this process's first replica among all."""
+        return len(self.models) * self.group.rank
 
-    def mine(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Those of a batch's parts that this process computes; where there are few, none may be left for it."""
+    def local_parts(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return the parts of a batch that this process computes; empty if there are fewer parts than replicas."""
         return parts[self.first : self.first + len(self.models)]
 
     def run(self, compute: Callable[[int, nn.Module, Part], Result], parts: Sequence[Part]) -> list[Result]:
-        """`compute(i, replica i, part i)` for all parts side by side; it may call backward."""
+        """Return `compute(i, replica i, part i)` for all parts, computed in parallel; it may call backward."""
         assert len(parts) <= len(self.models)
-        started = [
+        futures = [
             self._pool.submit(compute, number, model, part)
             for number, (model, part) in enumerate(zip(self.models, parts, strict=False))
         ]
-        wait(started)  # all of them, also where one has failed: whoever deals with that finds nothing running
-        return [each.result() for each in started]
+        wait(futures)  # also when one has failed, so that nothing runs any more when the error is handled
+        return [future.result() for future in futures]
 
     def drop_gradients(self) -> None:
-        """Forgets what was computed so far."""
+        """Delete the gradients of all replicas."""
         for model in self.models:
             model.zero_grad()
 
     def gather_gradients(self) -> list[Tensor]:
-        """The gradients of all replicas of all processes summed into the first model's, and taken from the others."""
+        """Sum the gradients of all replicas and processes into the first model and return them.
+
+        The other replicas have no gradients afterwards.
+        """
         first, *others = (list(model.parameters()) for model in self.models)
         for other in others:
             for parameter, copied in zip(first, other, strict=True):
@@ -102,55 +105,55 @@ class ThreadReplicas(Generic[Part, Result]):
                 parameter.grad = copied.grad if parameter.grad is None else parameter.grad.add_(copied.grad)
                 copied.grad = None
         self._sum_over_processes(first)
-        self._share_figures()
+        self._average_running_statistics()
         return [parameter.grad for parameter in first if parameter.grad is not None]
 
     def _sum_over_processes(self, parameters: Sequence[nn.Parameter]) -> None:
-        """A weight that had no gradient in any process has none afterwards: the optimiser leaves it alone."""
-        if self.processes.count == 1 or self.is_sharded:  # sharded ones were summed while they were computed
+        """Sum gradients; a weight without gradient in all processes keeps none, so the optimizer skips it."""
+        if self.group.world_size == 1 or self.is_sharded:  # FSDP2 sums sharded gradients in the backward pass
             return
-        counts = self.processes.sum(*(float(parameter.grad is not None) for parameter in parameters))
+        counts = self.group.sum(*(float(parameter.grad is not None) for parameter in parameters))
         for parameter, count in zip(parameters, counts, strict=True):
             if count and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        self.processes.sum_tensors([parameter.grad for parameter in parameters if parameter.grad is not None])
+        self.group.sum_tensors([parameter.grad for parameter in parameters if parameter.grad is not None])
 
     @torch.no_grad()
-    def _share_figures(self) -> None:
-        """The running figures of norms, each the mean over the replicas, which saw different parts of the batch."""
-        if not self._figures or self.total == 1:
+    def _average_running_statistics(self) -> None:
+        """Set the running statistics of batch norms to their mean over all replicas, which saw different parts."""
+        if not self._running_statistics or self.total == 1:
             return
-        mean = {name: self.models[0].get_buffer(name) for name in self._figures}
+        mean = {name: self.models[0].get_buffer(name) for name in self._running_statistics}
         if len(self.models) > 1:
             mean = {name: torch.stack([model.get_buffer(name) for model in self.models]).mean(0) for name in mean}
-        self.processes.sum_tensors(list(mean.values()))
+        self.group.sum_tensors(list(mean.values()))
         for model in self.models:
-            for name, figures in mean.items():
-                model.get_buffer(name).copy_(figures / self.processes.count)
+            for name, statistics in mean.items():
+                model.get_buffer(name).copy_(statistics / self.group.world_size)
 
 
 def open_replicas(
-    model: nn.Module, threads: int, batch_tokens: int, processes: ProcessGroup
+    model: nn.Module, threads: int, batch_tokens: int, group: ProcessGroup
 ) -> ThreadReplicas[Indices, Loss]:
-    """As many replicas as serve best: one where a GPU computes, or where all processes hold each weight together."""
-    count = replica_count(threads, batch_tokens // processes.count)
-    if processes.device.type != "cpu" or is_sharded(model):
+    """Return replicas for batches of this size; a single one on a GPU and for sharded weights."""
+    count = replica_count(threads, batch_tokens // group.world_size)
+    if group.device.type != "cpu" or is_sharded(model):
         count = 1
-    return ThreadReplicas(model, count, threads, processes)
+    return ThreadReplicas(model, count, threads, group)
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether each process holds only a part of every weight."""
+    """Return whether each process has only a part of every weight."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
-def _running_figures(model: nn.Module) -> list[str]:
-    """The buffers that training changes and a model keeps: of all that are saved, those that are no counts."""
+def _running_statistics(model: nn.Module) -> list[str]:
+    """Return the names of saved floating-point buffers: the running statistics of batch norms, not their counters."""
     saved = model.state_dict(keep_vars=True)
     return [name for name, buffer in model.named_buffers() if name in saved and buffer.is_floating_point()]
 
 
-def _sharing_copy(model: nn.Module) -> nn.Module:
-    """The same modules over the same weights, of which no copy is made on the way."""
-    shared = {id(one): nn.Parameter(one.data, one.requires_grad) for one in model.parameters()}
+def _share_weights(model: nn.Module) -> nn.Module:
+    """Return the same modules over the same weight storage, without copying it."""
+    shared = {id(parameter): nn.Parameter(parameter.data, parameter.requires_grad) for parameter in model.parameters()}
     return copy.deepcopy(model, shared)

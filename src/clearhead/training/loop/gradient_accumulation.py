@@ -1,7 +1,7 @@
-"""The gradient of one update, computed on every core of every process; what does not fit into memory, in pieces.
+"""The gradient of one update, computed on all cores of all processes, in smaller parts if memory is short.
 
-The loss of a batch is a sum over its examples divided by the tokens of the whole update, so the gradients of its pieces
-add up to its own.
+The loss of a batch is a sum over its examples divided by the tokens of the whole update, so the gradients of the parts
+of a batch sum to the gradient of the batch.
 """
 
 import gc
@@ -21,97 +21,100 @@ from clearhead.model.loss import Loss
 from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.task import TrainingTask
 from clearhead.training.distributed.thread_data_parallel import ThreadReplicas
-from clearhead.training.loop.memory import is_out_of_memory
+from clearhead.training.loop.process_environment import is_out_of_memory
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One batch of an update."""
+    """One of the batches whose gradients are accumulated in an update."""
 
     epoch: int
     indices: Indices
 
 
 class GradientAccumulator:
-    """Makes gradients of batches. `tell` hears, once, that a batch had to be divided."""
+    """Computes gradients of batches. `log` receives one message when a batch has to be divided for the first time."""
 
     def __init__(
         self,
         task: TrainingTask[Any],
         replicas: ThreadReplicas[Indices, Loss],
         seed: int,
-        tell: Log,
+        log: Log,
         precision: str = "float32",
     ) -> None:
-        self.task, self.replicas, self.seed, self.tell, self.precision = task, replicas, seed, tell, precision
-        self._was_told = False
+        self.task, self.replicas, self.seed, self.log, self.precision = task, replicas, seed, log, precision
+        self._has_logged = False
 
-    def add(self, portions: Sequence[MicroBatch], step: int) -> float:
-        """Leaves the gradient of all portions, as a mean over their tokens, in the replicas, and gives their loss.
+    def add(self, batches: Sequence[MicroBatch], step: int) -> float:
+        """Add the gradient of all batches, as a mean over their tokens, to the replicas, and return their loss.
 
-        Of both it is this process's share: those of all processes are to be summed.
+        Both are this process's share; the shares of all processes are to be summed.
         """
-        most = max(len(portion.indices) for portion in portions)
-        pieces = 1
+        largest = max(len(batch.indices) for batch in batches)
+        divisor = 1
         while True:
-            loss = self._try(portions, step, pieces)
+            loss = self._try(batches, step, divisor)
             if loss is not None:
                 return loss
-            if pieces >= most:
-                raise TrainingError(
-                    f"step {step:,}: memory does not suffice for a single example; "
-                    "lower data.max_tokens or the size of the model, or free memory"
-                )
-            if self.replicas.is_sharded:  # all processes go through the layers together
-                raise TrainingError(
-                    f"step {step:,}: memory does not suffice for a batch, which cannot be divided where weights are "
-                    "sharded; lower training.batch_tokens, raise training.gradient_accumulation, then begin anew"
-                )
-            pieces = min(2 * pieces, most)
-            if not self._was_told:
-                self._was_told = True
-                self.tell(
-                    f"step {step:,}: not enough memory for a batch; it is computed in pieces, with the same gradient "
-                    "(said once; a lower training.batch_tokens needs less)"
-                )
+            self._check_divisible(step, is_single=divisor >= largest)
+            divisor = min(2 * divisor, largest)
 
-    def _try(self, portions: Sequence[MicroBatch], step: int, pieces: int) -> float | None:
-        """The loss, or nothing where memory did not suffice; then no gradient is left."""
-        tokens = sum(self.task.tokens(portion.indices) for portion in portions)
+    def _check_divisible(self, step: int, is_single: bool) -> None:
+        """Raise TrainingError if a batch that exceeds the memory cannot be divided; log the first division."""
+        if is_single:
+            raise TrainingError(
+                f"step {step:,}: not enough memory for a single example; "
+                "lower data.max_tokens or the size of the model, or free memory"
+            )
+        if self.replicas.is_sharded:  # all processes have to run each layer equally often
+            raise TrainingError(
+                f"step {step:,}: not enough memory for a batch, and with training.sharding=full it cannot be divided; "
+                "lower training.batch_tokens and raise training.gradient_accumulation, then start again"
+            )
+        if not self._has_logged:
+            self._has_logged = True
+            self.log(
+                f"step {step:,}: not enough memory for a batch; it is computed in smaller parts, with the same "
+                "gradient (reported once; a lower training.batch_tokens needs less memory)"
+            )
+
+    def _try(self, batches: Sequence[MicroBatch], step: int, divisor: int) -> float | None:
+        """Return the loss; None if memory was exhausted, and then no gradient is left."""
+        tokens = sum(self.task.tokens(batch.indices) for batch in batches)
         loss = 0.0
         try:
-            for number, portion in enumerate(portions):
-                for piece, parts in enumerate(self._rounds(portion.indices, pieces)):
-                    words = (step, number) if pieces == 1 else (step, number, piece, pieces)
-                    loss += self._add_parts(parts, portion.epoch, tokens, words)
-                    if (
-                        not parts and self.replicas.is_sharded
-                    ):  # all go through the layers together, idle ones for naught
-                        idle = self.task.split(portion.indices, self.replicas.total)[:1]
-                        self._add_parts(idle, portion.epoch, math.inf, words)
+            for number, batch in enumerate(batches):
+                for round_number, parts in enumerate(self._rounds(batch.indices, divisor)):
+                    seed = (step, number) if divisor == 1 else (step, number, round_number, divisor)
+                    loss += self._add_parts(parts, batch.epoch, tokens, seed)
+                    if not parts and self.replicas.is_sharded:  # all ranks must run the layers: weight the result by 0
+                        idle = self.task.split(batch.indices, self.replicas.total)[:1]
+                        self._add_parts(idle, batch.epoch, math.inf, seed)
             return loss
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
         self.replicas.drop_gradients()
-        gc.collect()  # the error, the threads' results and what they hold refer to each other
+        gc.collect()  # the error, the threads' results and their tensors refer to each other
         return None
 
-    def _rounds(self, indices: Indices, pieces: int) -> list[Sequence[Indices]]:
-        """This process's parts of a batch, side by side; or one after the other, pieces of each of them."""
-        parts = self.replicas.mine(self.task.split(indices, self.replicas.total))
-        if pieces == 1:
+    def _rounds(self, indices: Indices, divisor: int) -> list[Sequence[Indices]]:
+        """Return this process's parts of a batch, one list per round; the parts of a round run in parallel."""
+        parts = self.replicas.local_parts(self.task.split(indices, self.replicas.total))
+        if divisor == 1:
             return [parts]
-        cut = [self.task.split(part, pieces) for part in parts]
-        return [[part[piece] for part in cut if piece < len(part)] for piece in range(max(map(len, cut), default=0))]
+        divided = [self.task.split(part, divisor) for part in parts]
+        rounds = max(map(len, divided), default=0)
+        return [[part[number] for part in divided if number < len(part)] for number in range(rounds)]
 
-    def _add_parts(self, parts: Sequence[Indices], epoch: int, tokens: float, words: tuple[int, ...]) -> float:
-        """Adds the gradient of parts of a batch, as a mean over `tokens`, and gives their loss."""
-        device = self.replicas.processes.device
+    def _add_parts(self, parts: Sequence[Indices], epoch: int, tokens: float, seed: tuple[int, ...]) -> float:
+        """Add the gradient of parts of a batch, as a mean over `tokens`, and return their loss."""
+        device = self.replicas.group.device
 
         def compute(replica: int, model: nn.Module, part: Indices) -> Loss:
             batch = on_device(self.task.batch(part, epoch), device)
-            with dropout_seed(self.seed, *words, self.replicas.first + replica):
+            with dropout_seed(self.seed, *seed, self.replicas.first + replica):
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
                     loss = self.task.loss(model, batch)
                 (loss.smoothed / tokens).backward()  # type: ignore[no-untyped-call]

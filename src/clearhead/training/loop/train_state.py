@@ -1,98 +1,189 @@
-"""What the loop of a training keeps count of, and how fast it goes."""
+"""State of the training loop: counters and times, the optimizer with its tensors, and the moving average of weights."""
 
 import math
 import time
 from collections.abc import Callable
 
+import torch
 from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
+from clearhead.config import TrainingConfig
+from clearhead.errors import BundleError
+from clearhead.model.parameters import Weights, named_weights
 from clearhead.tasks.trainable.task import Validation
-from clearhead.training.loop.schedule import SchedulePlan
+
+EMA = "ema"
+EMA_WARMUP = 10  # the decay is at most (1 + n) / (10 + n) at update n, so that the first weights lose their influence
+RECENT_UPDATES = 50  # updates over which the shown speed is averaged
 
 Clock = Callable[[], float]
 
 
+class SchedulePlan(BaseModel):
+    """Number of updates of a run that was planned again, and how they map to its learning-rate schedule.
+
+    The rest of the schedule is stretched or compressed to the rest of the updates, so that it has no jump and still
+    ends at its minimum.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int
+    start: int
+    """The update at which the plan was made."""
+    position: float
+    """The position in the original schedule at that update."""
+
+    def position_of(self, step: int, schedule_steps: int) -> float:
+        """Return the position of an update in the original schedule, which has `schedule_steps` updates."""
+        share = (step - self.start) / max(1, self.steps - self.start)
+        return self.position + share * (schedule_steps - self.position)
+
+
 class TrainState(BaseModel):
-    """Where a run stands after an update: all that the loop needs to go on from there, besides tensors."""
+    """Counters of a run after an update: everything that the loop needs to resume, except tensors."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    """How many batches of the epoch's plan are used up."""
+    """Number of batches of the epoch's plan that were used."""
     tokens: int = 0
-    bad_steps: int = 0
-    bad_in_a_row: int = 0
-    without_gain: int = 0
+    nonfinite_steps: int = 0
+    """Number of updates that were skipped because the loss or the gradient was not finite."""
+    nonfinite_in_a_row: int = 0
+    validations_without_gain: int = 0
     loss: float = math.nan
+    """Smoothed training loss per token."""
     best: Validation | None = None
     best_step: int = 0
-    validated: int = 0
-    """The step of the last validation."""
     validations: int = 0
-    validate_at: int = 0
-    """The step of the next validation, where a run with --minutes has spaced them; 0: by `training.validate_every`."""
+    validated_step: int = 0
+    """The step of the last validation."""
+    last_validation: Validation | None = None
+    next_validation_step: int = 0
+    """The step of the next validation of a run with --minutes; 0: `training.validate_every` decides."""
     plan: SchedulePlan | None = None
-    """Set when a run with --minutes was planned anew."""
-    last: Validation | None = None
-    """The last validation."""
+    """Set when a run with --minutes was planned again."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     seconds_validating: float = 0.0
     seconds_at_validation: float = 0.0
     """Time used when the last validation ended."""
     seconds_per_update: float = 0.0
-    """Expected from the updates before the last validation; 0: there was none."""
+    """Expected time, from the updates before the last validation; 0 before the first validation."""
     seconds_per_validation: float = 0.0
-    """Time of the last validation."""
+    """Duration of the last validation."""
 
-    def note_updates(self, recent: float) -> None:
-        """Take the time per update since the last validation, or of the `recent` ones if that is longer.
+    def record_updates(self, recent: float) -> None:
+        """Set the expected time per update: the mean since the last validation, or `recent` if that is longer.
 
-        To be called before the next validation. A machine that has just become slower is expected to stay so.
+        Call this before the next validation. A machine that has just become slower is expected to stay slower.
         """
-        if self.step > self.validated:
-            mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated)
+        if self.step > self.validated_step:
+            mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated_step)
             self.seconds_per_update = max(mean, recent)
 
-    def note_validation(self, validation: Validation, seconds: float) -> None:
+    def record_validation(self, validation: Validation, seconds: float) -> None:
         """Record a validation and its duration."""
-        self.last, self.validated = validation, self.step
+        self.last_validation, self.validated_step = validation, self.step
         self.validations += 1
         self.seconds_per_validation = seconds
         self.seconds_validating += seconds
 
 
 class Throughput:
-    """Time and speed of a run, counted on from the time that it had used before."""
+    """Time and speed of a run, including the time before it was resumed."""
 
-    def __init__(self, counts: TrainState, clock: Clock = time.monotonic) -> None:
+    def __init__(self, state: TrainState, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._began = clock() - counts.seconds
-        self._cpu_began = time.process_time() - counts.cpu_seconds
-        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, behind the time of their beginning
-        self._speed = 0.0
+        self._start = clock() - state.seconds
+        self._cpu_start = time.process_time() - state.cpu_seconds
+        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, preceded by the time of their start
+        self._tokens_per_second = 0.0
 
-    def note(self, counts: TrainState) -> None:
-        """Write the time used into the counts."""
-        counts.seconds, counts.cpu_seconds = self._clock() - self._began, time.process_time() - self._cpu_began
+    def write_times(self, state: TrainState) -> None:
+        """Write the time used so far into the state."""
+        state.seconds, state.cpu_seconds = self._clock() - self._start, time.process_time() - self._cpu_start
 
-    def updated(self, tokens: int) -> None:
-        """An update was made."""
-        self._recent = [*self._recent[-49:], (self._clock(), tokens)]
+    def add_update(self, tokens: int) -> None:
+        """Count an update of this many tokens."""
+        self._recent = [*self._recent[1 - RECENT_UPDATES :], (self._clock(), tokens)]
 
-    def paused(self) -> None:
-        """Something else took its time."""
+    def restart(self) -> None:
+        """Forget the last updates, after something else took time."""
         self._recent = [(self._clock(), 0)]
 
     def seconds_per_update(self) -> float:
-        """Return the mean time of the last updates; 0 if there are none since the last pause."""
+        """Return the mean time of the last updates; 0 if there are none since the last restart."""
         return (self._recent[-1][0] - self._recent[0][0]) / max(1, len(self._recent) - 1)
 
-    def speed(self) -> float:
+    def tokens_per_second(self) -> float:
         """Return target tokens per second over the last updates."""
         if len(self._recent) > 1:
             seconds = self._recent[-1][0] - self._recent[0][0]
-            self._speed = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
-        return self._speed
+            self._tokens_per_second = sum(tokens for _, tokens in self._recent[1:]) / max(1e-9, seconds)
+        return self._tokens_per_second
+
+
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Return Adam with decoupled weight decay; the trainer sets its learning rate at every update."""
+    return torch.optim.AdamW(
+        model.parameters(),
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
+    """Return the optimizer's tensors by name, not copied: moments and update count of each weight that has them."""
+    return {
+        f"{name}:{key}": tensor
+        for name, parameter in model.named_parameters()
+        for key, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Weights) -> None:
+    """Restore what `optimizer_state` returned; sharded weights take their shard of it."""
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for key, tensor in tensors.items():
+        name, _, field = key.rpartition(":")
+        if name not in parameters or tensor.shape not in (parameters[name].shape, torch.Size([])):
+            raise BundleError(f"the saved optimizer state does not fit the model: unexpected tensor {key}")
+        optimizer.state[parameters[name]][field] = _place_like(tensor, parameters[name])
+
+
+def _place_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return the tensor on the device and with the sharding of a weight; update counts stay unchanged."""
+    if not tensor.dim():
+        return tensor
+    if isinstance(parameter.data, DTensor):
+        whole, mesh = tensor.to(parameter.data.device), parameter.data.device_mesh
+        return distribute_tensor(whole, mesh, parameter.data.placements, src_data_rank=None)
+    return tensor.to(parameter.device)
+
+
+@torch.no_grad()
+def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
+    """Move the average of each weight towards its value after update `step`; the first call initialises it."""
+    weights = [parameter for group in optimizer.param_groups for parameter in group["params"]
+               if optimizer.state.get(parameter)]  # fmt: skip
+    for parameter in weights:
+        optimizer.state[parameter].setdefault(EMA, parameter.detach().clone())
+    averages = [optimizer.state[parameter][EMA] for parameter in weights]
+    torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + step) / (EMA_WARMUP + step)))
+
+
+def ema_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
+    """Return the average of each weight, not copied; tensors without one, such as running statistics, unchanged."""
+    return {
+        name: optimizer.state.get(tensor, {}).get(EMA, tensor) if isinstance(tensor, nn.Parameter) else tensor
+        for name, tensor in named_weights(model).items()
+    }

@@ -1,7 +1,7 @@
-"""Training that starts from a trained model (fine-tuning): what is taken over, and what does not fit.
+"""Fine-tuning: a training that starts from a trained model.
 
-The shape and the tokenizer come from the model, and every weight that has a place in the new network; a head for
-another task stays fresh.
+The shape, the tokenizer and all matching weights come from the trained model; a head for another task is newly
+initialised.
 """
 
 from dataclasses import dataclass
@@ -19,40 +19,52 @@ from clearhead.model.parameters import Weights, load_matching, named_weights
 from clearhead.tasks.task import Task
 from clearhead.training.loop.callbacks import Callback
 
-HEAD = "output."  # of labels and tags: its size follows from the data
+HEAD = "output."  # prefix of the output layer for labels and tags, whose size depends on the data
+
+
+def tokenizer_to_text(tokenizer: Tokenizer | None) -> str:
+    """Return the tokenizer as text, to save it and to send it to other processes."""
+    return tokenizer.to_json() if tokenizer else bundle.NO_TOKENIZER
+
+
+def tokenizer_from_text(text: str) -> Tokenizer | None:
+    """Return the tokenizer that `tokenizer_to_text` wrote."""
+    return None if text.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(text)
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A trained model as the beginning of another."""
+    """A trained model from which another training starts."""
 
     folder: Path
     config: Config
     tokenizer: Tokenizer | None
     weights: Weights
+    fingerprint: str
 
     @classmethod
     def load(cls, folder: Path) -> "PretrainedModel":
-        """The model of a bundle."""
-        found = bundle.load(folder)
-        has_tokenizer = found.tokenizer.strip() != bundle.NO_TOKENIZER
-        tokenizer = Tokenizer.from_json(found.tokenizer) if has_tokenizer else None
-        return cls(folder, configs.parse(found.config), tokenizer, found.tensors())
+        """Return the model in a bundle."""
+        loaded = bundle.load(folder)
+        tokenizer, fingerprint = tokenizer_from_text(loaded.tokenizer), loaded.manifest.fingerprint
+        return cls(folder, configs.parse(loaded.config), tokenizer, loaded.tensors(), fingerprint)
 
-    def base(self, chosen: Task) -> dict[str, Any]:
-        """The settings that lie under all others: the task's, and on them the model's shape and tokenizer."""
+    def base(self, task: Task) -> dict[str, Any]:
+        """Return the base settings: task defaults, overridden by the pretrained model's shape and tokenizer."""
         model = self.config.model.model_dump()
         own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "generation" else set())
         inherited = {
             "model": {name: value for name, value in model.items() if name not in own},
             "tokenizer": self.config.tokenizer.model_dump(),
         }
-        merged = configs.merge(chosen.base, inherited)
-        misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {chosen.name}"
-        if configs.build(base=chosen.base).model.reads_images != self.config.model.reads_images:
-            raise ConfigError(f"{misfit}: one reads text, the other pictures; leave out --from")
-        if "decoder" in (families := {self.config.model.family, _family(chosen)}) and len(families) > 1:
-            raise ConfigError(f"{misfit}: only one of them goes on from a prompt; leave out --from")
+        merged = configs.merge(task.base, inherited)
+        misfit = f"{self.folder} was trained for the task {self.config.task} and cannot start --task {task.name}"
+        default = configs.build(base=task.base).model
+        if default.reads_images != self.config.model.reads_images:
+            raise ConfigError(f"{misfit}: one reads text, the other images; leave out --from")
+        families = {self.config.model.family, default.family}
+        if "decoder" in families and len(families) > 1:
+            raise ConfigError(f"{misfit}: only one of them continues a prompt; leave out --from")
         try:
             configs.build(base=merged)
         except ConfigError as error:
@@ -60,59 +72,58 @@ class PretrainedModel:
         return merged
 
     def check(self, draft: Config) -> None:
-        """Refuses another family, whose weights are others, and another tokenizer: the weights know no other pieces."""
-        here, there = draft.model.family, self.config.model.family
-        if here != there:
+        """Raise ConfigError for another model family or another tokenizer, for which the weights cannot be used."""
+        family, pretrained_family = draft.model.family, self.config.model.family
+        if family != pretrained_family:
             raise ConfigError(
-                f"model.family={here} does not fit {self.folder}, whose family is {there}; "
+                f"model.family={family} does not fit {self.folder}, whose family is {pretrained_family}; "
                 f"leave it out, or leave out --from"
             )
-        before, now = self.config.tokenizer.model_dump(), draft.tokenizer.model_dump()
-        for name, value in before.items():
-            if now[name] != value:
+        tokenizer = draft.tokenizer.model_dump()
+        for name, value in self.config.tokenizer.model_dump().items():
+            if tokenizer[name] != value:
                 raise ConfigError(
-                    f"tokenizer.{name}={now[name]} does not fit {self.folder}, which was trained with {value}; "
-                    f"leave the tokenizer as it is, or leave out --from"
+                    f"tokenizer.{name}={tokenizer[name]} does not fit {self.folder}, which was trained with {value}; "
+                    f"leave out the tokenizer settings, or leave out --from"
                 )
 
-    def hand_over(self, model: nn.Module, config: Config, watcher: Callback) -> None:
-        """Puts the trained weights into the new network and says which of its own stay fresh."""
-        own = named_weights(model)
-        for name in own.keys() & self.weights.keys():
-            here, there = tuple(own[name].shape), tuple(self.weights[name].shape)
-            if here != there and not name.startswith(HEAD):
-                raise ConfigError(
-                    f"the shape does not fit {self.folder}: {name} is {there} there and {here} here"
-                    f"{self._why(config)}; leave the preset and the model settings as they are, or leave out --from"
-                )
-        known = self.weights
-        if self._has_other_head(config):
-            known = {name: tensor for name, tensor in known.items() if not name.startswith(HEAD)}
-        fresh = load_matching(model, known)
-        if len(fresh) == len(own):
+    def load_into(self, model: nn.Module, config: Config, callback: Callback) -> None:
+        """Load the trained weights into a new model and report which of its tensors are newly initialised."""
+        new = named_weights(model)
+        self._check_shapes(new, config)
+        trained = self.weights
+        if self._has_other_labels(config):
+            trained = {name: tensor for name, tensor in trained.items() if not name.startswith(HEAD)}
+        missing = load_matching(model, trained)
+        if len(missing) == len(new):
             raise ConfigError(
                 f"{self.folder} has no weight in common with this model; see clearhead info {self.folder}"
             )
-        used = {self.weights[name].data_ptr() for name in own.keys() & self.weights.keys()}  # tied ones have more names
+        used = {self.weights[name].data_ptr() for name in new.keys() & self.weights.keys()}  # tied weights share data
         unused = sorted(name for name, tensor in self.weights.items() if tensor.data_ptr() not in used)
-        trained = len(own) - len(fresh)
-        left = f"; left behind: {', '.join(unused)}" if unused else ""
-        watcher.message(
-            f"starting from {trained} trained tensors of {self.folder}; fresh: {', '.join(fresh) or 'none'}{left}"
+        ignored = f"; not loaded: {', '.join(unused)}" if unused else ""
+        callback.message(
+            f"loaded {len(new) - len(missing)} tensors from {self.folder}; "
+            f"newly initialised: {', '.join(missing) or 'none'}{ignored}"
         )
 
-    def _has_other_head(self, config: Config) -> bool:
-        """Whether the output layer means something else, even if it has the same size."""
+    def _check_shapes(self, new: Weights, config: Config) -> None:
+        """Raise ConfigError if a tensor outside the head has another shape than the trained one."""
+        for name in new.keys() & self.weights.keys():
+            shape, trained_shape = tuple(new[name].shape), tuple(self.weights[name].shape)
+            if shape != trained_shape and not name.startswith(HEAD):
+                raise ConfigError(
+                    f"the shape does not fit {self.folder}: {name} is {trained_shape} there and {shape} here"
+                    f"{self._image_sizes(config)}; leave out the preset and the model settings, or leave out --from"
+                )
+
+    def _has_other_labels(self, config: Config) -> bool:
+        """Return whether the output layer has another meaning, even if it has the same size."""
         if config.model.head != self.config.model.head:
             return True
         return bool(config.labels) and (config.labels, config.task) != (self.config.labels, self.config.task)
 
-    def _why(self, config: Config) -> str:
-        """What the data has to do with a shape that does not fit."""
-        sizes = [f"{each.image_size}x{each.image_size}" for each in (self.config.model, config.model)]
-        return f" (pictures of {sizes[0]} there, of {sizes[1]} here)" if sizes[0] != sizes[1] else ""
-
-
-def _family(chosen: Task) -> str:
-    """The family that a task has if nobody asks for another."""
-    return configs.build(base=chosen.base).model.family
+    def _image_sizes(self, config: Config) -> str:
+        """Return both image sizes if they differ, to explain a shape that does not fit."""
+        trained, new = (f"{model.image_size}x{model.image_size}" for model in (self.config.model, config.model))
+        return f" (images of {trained} there, of {new} here)" if trained != new else ""

@@ -1,4 +1,4 @@
-"""Trainings on corpora that lie on disk, with tags and with BPE dropout: as in memory, and exact when they go on."""
+"""Trainings on cached corpora, with tags and with BPE dropout: the same as in memory, and exact when resumed."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from clearhead.tasks.language_modeling.training import LanguageModelingTask
 from clearhead.tasks.trainable import records
 from clearhead.tasks.translation import training
 from clearhead.tasks.translation.training import TranslationTask
-from clearhead.training.run import PreparedRun, TrainRequest, _spread_names, prepare, train
+from clearhead.training.run import PreparedRun, TrainRequest, prepare, train
 from tests.tasks.artificial_text import artificial_text, write_lines
-from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
+from tests.training.runs import RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
 BPE: Settings = {"tokenizer": {"kind": "bpe", "vocab_size": 320}}
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if every corpus were large, in one process."""
+    """Treat every corpus as large, in one process."""
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(encoding, "available_cores", lambda: 1)
     for task in ("translation", "language_modeling"):
@@ -41,7 +41,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(data: list[Path], out: Path, more: Settings | None = None) -> PreparedRun:
     settings = settings_of("translate", more)
-    return prepare(_spread_names(TrainRequest(data, out, settings=settings, threads=1)), Watching())
+    return prepare(TrainRequest(data, out, settings=settings, threads=1), RecordingCallback())
 
 
 def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
@@ -60,12 +60,12 @@ def test_a_corpus_on_disk_trains_the_same_model(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("on_disk")
-def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_corpus_resumes_exactly_and_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_data("translate", tmp_path)
     run("translate", data, tmp_path / "whole")
-    watcher = Watching(7)
-    run("translate", data, tmp_path / "parts", watcher)
-    assert [text for text in watcher.messages if text.startswith("token ids cached in")]
+    callback = RecordingCallback(7)
+    run("translate", data, tmp_path / "parts", callback)
+    assert [text for text in callback.messages if text.startswith("token ids cached in")]
     monkeypatch.setattr(cached_corpus, "read_pairs", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_encode_blocks", lambda *_: pytest.fail("made again"))
     run("translate", data, tmp_path / "parts", resume=True)
@@ -73,7 +73,7 @@ def test_it_goes_on_exactly_and_reads_nothing_again(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("task", ["lm", "mlm", "denoise"])
-def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
+def test_text_on_disk_trains_the_same_model_and_resumes_exactly(
     task: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, more = write_data(task, tmp_path), {"data": {"document_unit": "line"}}
@@ -84,7 +84,7 @@ def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
     assert traces(tmp_path / "disk") == traces(tmp_path / "memory")
     facts = [read_manifest(tmp_path / name).data for name in ("memory", "disk")]
     assert facts[0] == facts[1]
-    run(task, data, tmp_path / "parts", Watching(7), more=more)
+    run(task, data, tmp_path / "parts", RecordingCallback(7), more=more)
     monkeypatch.setattr(cached_corpus, "read_documents", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(encoding, "_encode_blocks", lambda *_: pytest.fail("made again"))
     run(task, data, tmp_path / "parts", more=more, resume=True)
@@ -92,44 +92,44 @@ def test_text_on_disk_trains_the_same_model_and_goes_on_exactly(
 
 
 @pytest.mark.usefixtures("on_disk")
-def test_a_model_of_much_text_maps_its_ids(tmp_path: Path, cache: Path) -> None:
-    data, watcher = write_data("lm", tmp_path), Watching()
-    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
+def test_ids_of_a_large_text_are_memory_mapped(tmp_path: Path, cache: Path) -> None:
+    data, callback = write_data("lm", tmp_path), RecordingCallback()
+    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
     assert (
         len(list(cache.rglob("columns.json"))) == 2
-        and f"token ids cached in {cache}/clearhead/corpora" in watcher.messages
+        and f"token ids cached in {cache}/clearhead/corpora" in callback.messages
     )
     assert isinstance(made.task, LanguageModelingTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")
-def test_few_documents_of_much_text_are_held_out_from_their_end(tmp_path: Path) -> None:
-    data, watcher = write_data("lm", tmp_path), Watching()
+def test_the_end_of_few_large_documents_is_held_out(tmp_path: Path) -> None:
+    data, callback = write_data("lm", tmp_path), RecordingCallback()
     settings = settings_of("lm", {"data": {"document_unit": "file"}})
-    prepare(TrainRequest([data], tmp_path / "out", settings=settings, task="lm", threads=1), watcher)
-    assert "to validate, the last 20 % of the text (data.validation_share)" in watcher.messages
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings, task="lm", threads=1), callback)
+    assert "to validate, the last 20 % of the text (data.validation_share)" in callback.messages
 
 
-def test_a_vocabulary_is_learned_from_a_part_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vocabulary_is_learned_from_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_corpus, "LARGE_BYTES", 0)
     monkeypatch.setattr(training, "TOKENIZER_PAIRS", 5)
-    data, watcher = write_data("translate", tmp_path), Watching()
-    prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), watcher)
-    assert "the tokenizer is trained on 5 of them" in watcher.messages
+    data, callback = write_data("translate", tmp_path), RecordingCallback()
+    prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("translate"), threads=1), callback)
+    assert "the tokenizer is trained on 5 of them" in callback.messages
     monkeypatch.setattr(records, "TOKENIZER_DOCUMENTS", 7)
     text = write_data("lm", tmp_path / "text")
-    prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), watcher)
-    assert "the tokenizer is trained on 7 of them" in watcher.messages
+    prepare(TrainRequest([text], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
+    assert "the tokenizer is trained on 7 of them" in callback.messages
 
 
-@pytest.mark.parametrize("place", ["memory", "disk"])
-def test_bpe_dropout_goes_on_exactly(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if place == "disk":
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_bpe_dropout_resumes_exactly(storage: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if storage == "disk":
         request.getfixturevalue("on_disk")
     data = [Path(f"{write_data('translate', tmp_path)}@de")]
     run("translate", data, tmp_path / "whole", more=DROPOUT)
     for stop_at in (5, 8):
-        run("translate", data, tmp_path / "parts", Watching(stop_at), more=DROPOUT, resume=True)
+        run("translate", data, tmp_path / "parts", RecordingCallback(stop_at), more=DROPOUT, resume=True)
     with pytest.raises(ConfigError, match=r"data\.bpe_dropout was 0\.3, is 0\.1"):
         run("translate", data, tmp_path / "parts", more={**BPE, "data": {"bpe_dropout": 0.1}}, resume=True)
     run("translate", data, tmp_path / "parts", more=DROPOUT, resume=True)
@@ -137,7 +137,7 @@ def test_bpe_dropout_goes_on_exactly(place: str, tmp_path: Path, request: pytest
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
 
-def test_bpe_dropout_cuts_each_pair_anew_and_validation_never(tmp_path: Path) -> None:
+def test_bpe_dropout_segments_each_pair_differently_but_not_in_validation(tmp_path: Path) -> None:
     data = [Path(f"{write_data('translate', tmp_path)}@de")]
     plain, cut = prepared(data, tmp_path / "x", BPE).task, prepared(data, tmp_path / "x", DROPOUT).task
     assert isinstance(cut, TranslationTask) and isinstance(plain, TranslationTask)
@@ -147,7 +147,7 @@ def test_bpe_dropout_cuts_each_pair_anew_and_validation_never(tmp_path: Path) ->
     rows = {epoch: cut.batch(indices, epoch).src.tolist() for epoch in (0, 1)}
     assert rows[0] == cut.batch(indices, 0).src.tolist() and rows[0] != rows[1]
     assert rows[0] != before.src.tolist()
-    alone = [cut.batch(np.array([index]), 0).src[0].tolist() for index in indices]  # in any company the same
+    alone = [cut.batch(np.array([index]), 0).src[0].tolist() for index in indices]  # the same in any batch
     assert [[one for one in row if one] for row in rows[0]] == alone
     for row, wanted in zip(rows[0], before.src.tolist(), strict=True):
         assert tokenizer.decode(row) == tokenizer.decode(wanted) and row[0] == wanted[0] == tokenizer.tag_id("de")
@@ -170,12 +170,12 @@ def test_bpe_dropout_never_makes_a_pair_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["word", "unigram"])
 def test_bpe_dropout_is_for_bpe(kind: str, tmp_path: Path) -> None:
     more: Settings = {"tokenizer": {"kind": kind, "vocab_size": 400}, "data": {"bpe_dropout": 0.1}}
-    with pytest.raises(ConfigError, match=f"leaves out merges of bpe, and tokenizer.kind is {kind}"):
+    with pytest.raises(ConfigError, match=f"skips merges of BPE, but tokenizer.kind is {kind}"):
         run("translate", tmp_path / "never read", tmp_path / "out", more=more)
 
 
 def write_tagged(folder: Path) -> list[Path]:
-    """The same sources with two kinds of targets: turned around, and shouted."""
+    """Write the same sources with two kinds of targets: reversed, and in capitals."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = sorted(set(artificial_text(70)))
     turned = write_lines(folder / "turned.tsv", [f"{line}\t{' '.join(reversed(line.split()))}" for line in lines])
@@ -191,7 +191,7 @@ def tagged(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> None:
+def test_tags_are_tokens_before_the_sources_of_their_file(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
     made = prepared([turned, loud], tmp_path / "x", {"data": {"source_tags": ["turned", "loud"]}})
     task, tokenizer = made.task, made.tokenizer
@@ -205,7 +205,7 @@ def test_tags_are_pieces_before_the_sources_of_their_file(tmp_path: Path) -> Non
         assert task.valid.source[index][0] == wanted and wanted not in task.valid.target[index]
 
 
-def test_a_tagged_model_is_asked_with_a_tag(
+def test_a_tagged_model_requires_a_tag(
     tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = clearhead.load(tagged)
@@ -239,7 +239,7 @@ def test_a_tagged_model_is_asked_with_a_tag(
 def test_pairs_are_aligned_and_listed_with_a_tag(
     tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tag is no word, and no piece of a list."""
+    """The tag is neither a word nor an entry of the list."""
     text, target, out = "The old cow eats the grass.", "grass", tmp_path / "list"
     pairs = write_lines(tmp_path / "pairs.tsv", [f"{text}\t{target}"] * 3)
     for arguments in (["align", str(tagged), str(pairs)], ["shortlist", str(tagged), str(pairs), "--out", str(out)]):
@@ -283,10 +283,10 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
         (["turned.tsv@a"], ["loud.tsv@b"], {}, r"expected tags of the training files \(a\), got b"),
         (["turned.tsv"], ["loud.tsv@b"], {}, r"tags of the training files \(none\), got b"),
         (["turned.tsv@a"], [], {"validation_tags": "a"}, "data.validation_tags has no meaning without --valid"),
-        (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "a weight says how often a file is trained on"),
+        (["turned.tsv@a"], ["loud.tsv@a:2"], {}, "--valid files cannot have a weight"),
     ],
 )
-def test_what_is_unclear_about_tags_is_refused(
+def test_contradictory_tags_are_refused(
     names: list[str], valid: list[str], more: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     write_tagged(tmp_path)
@@ -294,7 +294,7 @@ def test_what_is_unclear_about_tags_is_refused(
     request = TrainRequest([tmp_path / name for name in names], tmp_path / "out", [tmp_path / name for name in valid],
                       settings=settings, threads=1)  # fmt: skip
     with pytest.raises(ClearheadError, match=message):
-        train(request, Watching())
+        train(request, RecordingCallback())
 
 
 def test_validation_files_have_their_tags(tmp_path: Path) -> None:
@@ -303,6 +303,6 @@ def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     del settings["data"]["validation_share"]
     request = TrainRequest([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
-    made = prepare(_spread_names(request), Watching())
+    made = prepare(request, RecordingCallback())
     assert isinstance(made.task, TranslationTask) and made.tokenizer
     assert {int(made.task.valid.source[index][0]) for index in range(3)} == {made.tokenizer.tag_id("b")}

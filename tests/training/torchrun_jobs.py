@@ -1,6 +1,6 @@
-"""Trainings in several processes, to be started by torchrun: a JSON file says which, one after the other.
+"""Trainings in several processes, started by torchrun: a JSON file lists them, and they run one after the other.
 
-Each leaves the loss of every update in `losses.json` beside its model.
+Each writes the loss of every update into `losses.json` in its run folder.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 from clearhead.training import run as training
 from clearhead.training.distributed.process_group import ProcessGroup, init_distributed, is_first_process, was_restarted
 from clearhead.training.loop.trainer import Trainer
-from clearhead.training.setup import benchmark_step
+from clearhead.training.setup import auto_config
 from tests.training.runs import Settings, run
 
 LOSSES = "losses.json"
@@ -23,7 +23,7 @@ LOSSES = "losses.json"
 
 @dataclass(frozen=True)
 class Job:
-    """One training; `send` is a process, the update after which it gets a signal unless it was restarted, and that."""
+    """One training; `send` is a rank, an update, and the signal it gets after that update unless it was restarted."""
 
     task: str
     data: str
@@ -33,29 +33,29 @@ class Job:
     send: tuple[int, int, int] | None = None
 
 
-def note_losses() -> list[float]:
-    """The loss of each update from now on: what the loop sums over the processes."""
+def record_losses() -> list[float]:
+    """Return a list to which the loss of each later update is appended, summed over the processes."""
     losses: list[float] = []
     update = Trainer._update
 
-    def noting(self: Trainer, gradients: Any, portions: Any) -> None:
+    def recording(self: Trainer, gradients: Any, batches: Any) -> None:
         add = gradients.add
 
         def added(*given: Any) -> float:
             share: float = add(*given)
-            losses.append(self.processes.sum(share)[0])
+            losses.append(self.group.sum(share)[0])
             return share
 
         gradients.add = added
-        update(self, gradients, portions)
+        update(self, gradients, batches)
         gradients.add = add
 
-    Trainer._update = noting  # type: ignore[method-assign]
+    Trainer._update = recording  # type: ignore[method-assign]
     return losses
 
 
 def do(job: Job, losses: list[float]) -> None:
-    """Trains, and notes the losses."""
+    """Run a training and write its losses."""
     losses.clear()
     run(job.task, Path(job.data), Path(job.out), more=job.more, **job.asked)
     if is_first_process():
@@ -64,12 +64,12 @@ def do(job: Job, losses: list[float]) -> None:
 
 @contextmanager
 def sending(rank: int, step: int, number: int) -> Iterator[None]:
-    """Sends this process a signal after an update."""
+    """Send this process a signal after an update."""
     report = Trainer._report
 
     def reporting(self: Trainer) -> None:
         report(self)
-        if self.processes.rank == rank and self.counts.step == step:
+        if self.group.rank == rank and self.state.step == step:
             os.kill(os.getpid(), number)
 
     Trainer._report = reporting  # type: ignore[method-assign]
@@ -78,19 +78,19 @@ def sending(rank: int, step: int, number: int) -> Iterator[None]:
 
 
 def threads_of_gloo() -> list[str]:
-    """The threads of this process that exchange tensors; those that outlive the group can abort it at its end."""
+    """Return the gloo threads of this process; those that outlive the group can abort it at its end."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return [name for name in names if "gloo" in name]
 
 
 def main(path: Path) -> None:
-    """All jobs within one group of processes."""
-    benchmark_step.SECONDS = 0.0
-    losses = note_losses()
+    """Run all jobs within one process group."""
+    auto_config.BENCHMARK_SECONDS = 0.0
+    losses = record_losses()
     jobs = [Job(**each) for each in json.loads(path.read_text())]
     with init_distributed() as processes:
-        assert processes.count == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)
-        setattr(training, "joined", lambda _: nullcontext(processes))  # noqa: B010
+        assert processes.world_size == int(os.environ["WORLD_SIZE"]) and isinstance(processes, ProcessGroup)
+        setattr(training, "init_distributed", lambda _: nullcontext(processes))  # noqa: B010
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():
                 do(job, losses)

@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment, stopped twice, or run out of disk or memory: they go on to the same bits."""
+"""Runs that are killed at any moment, stopped twice, or run out of disk or memory resume to the same bits."""
 
 import itertools
 import os
@@ -27,22 +27,22 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
 from tests.faults import Faults, end_of, fork
-from tests.training.runs import Settings, Watching, model_of, run, settings_of, traces, write_data
+from tests.training.runs import RecordingCallback, Settings, model_of, run, settings_of, traces, write_data
 
 pytestmark = pytest.mark.forks
 
 OFTEN: Settings = {"training": {"save_every": 1}}
 
 
-def train(data: Path, out: Path, watcher: Watching | None = None, **asked: Any) -> None:
-    run("classify", data, out, watcher, more=OFTEN, steps=16, **asked)
+def train(data: Path, out: Path, callback: RecordingCallback | None = None, **asked: Any) -> None:
+    run("classify", data, out, callback, more=OFTEN, steps=16, **asked)
 
 
 def kill_at_random(data: Path, folder: Path, kills: int) -> None:
-    """Kills runs at random moments of the time that a whole one takes, and lets each go on until it is at its end."""
+    """Kill runs at random moments, and resume each until it is finished."""
     train(data, folder / "whole")
     began = time.monotonic()
-    train(data, folder / "timed")  # a second one: the first imported things
+    train(data, folder / "timed")  # the second run, because the first includes imports
     seconds, rng, numbers = time.monotonic() - began, random.Random(kills), itertools.count()
     out = folder / f"run-{next(numbers)}"
     while kills:
@@ -51,30 +51,30 @@ def kill_at_random(data: Path, folder: Path, kills: int) -> None:
         os.kill(child, signal.SIGKILL)
         code = end_of(child)
         assert code in (0, -signal.SIGKILL)
-        CheckpointFolder.load(out / "training")  # what is there, is whole
+        CheckpointFolder.load(out / "training")  # raises an error for damaged files
         kills -= code != 0
-        if code == 0:  # it was quicker
+        if code == 0:  # it ended before the kill
             assert (model_of(out), traces(out)) == (model_of(folder / "whole"), traces(folder / "whole"))
             out = folder / f"run-{next(numbers)}"
     train(data, out, resume=True)
     assert (model_of(out), traces(out)) == (model_of(folder / "whole"), traces(folder / "whole"))
 
 
-def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path) -> None:
     kill_at_random(write_data("classify", tmp_path), tmp_path, 5)
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_twenty_times_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_killed_twenty_times_resumes_to_the_same_bits(tmp_path: Path) -> None:
     kill_at_random(write_data("classify", tmp_path), tmp_path, 20)
 
 
 @pytest.mark.slow
-def test_a_crash_at_every_step_of_saves_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """A stopped run goes on and dies at its first, second, ... call that changes the disk, and then goes on again."""
+def test_a_crash_at_every_step_of_saves_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    """A stopped run is resumed, dies at its first, second, ... call that changes the disk, and is resumed again."""
     data = write_data("classify", tmp_path)
     train(data, tmp_path / "whole")
-    train(data, tmp_path / "stopped", Watching(13))
+    train(data, tmp_path / "stopped", RecordingCallback(13))
     for step in itertools.count(1):
         out = shutil.copytree(tmp_path / "stopped", tmp_path / str(step))
 
@@ -94,7 +94,7 @@ def test_a_crash_at_every_step_of_saves_goes_on_to_the_same_bits(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path, number: int) -> None:
+def test_a_second_signal_during_a_save_leaves_the_previous_state(tmp_path: Path, number: int) -> None:
     data = write_data("classify", tmp_path)
     train(data, tmp_path / "whole")
 
@@ -103,14 +103,14 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
             os.kill(os.getpid(), number)
             raise AssertionError("the second signal ends the process")
 
-        watcher = Watching(7, number)
-        watcher.message = lambda text: setattr(checkpoint, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
+        callback = RecordingCallback(7, number)
+        callback.message = lambda text: setattr(checkpoint, "save_file", save_file) if "stopping" in text else None  # type: ignore[method-assign]
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        train(data, tmp_path / "parts", watcher)
+        train(data, tmp_path / "parts", callback)
 
     assert end_of(fork(stop_twice)) == -number
     found = CheckpointFolder.load(tmp_path / "parts" / "training")
-    assert found and found.state and found.state.counts.step == 6
+    assert found and found.state and found.state.train_state.step == 6
     train(data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
@@ -120,7 +120,7 @@ def test_a_second_signal_during_the_save_leaves_the_state_before(tmp_path: Path,
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 400 KiB."""
+    """Mount a separate file system of 400 KiB."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")
     disk = tmp_path / "disk"
@@ -136,12 +136,12 @@ def names_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     data = write_data("classify", tmp_path)
     train(data, tmp_path / "whole")
     filler = small_disk / "filler"
 
-    class Filling(Watching):
+    class Filling(RecordingCallback):
         """Fills the disk after the fifth update."""
 
         def message(self, text: str) -> None: ...
@@ -157,7 +157,7 @@ def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
         train(data, small_disk / "run", Filling())
     assert "\n" not in str(caught.value)
     found = CheckpointFolder.load(small_disk / "run" / "training")
-    assert found and found.state and found.state.counts.step in (4, 5)
+    assert found and found.state and found.state.train_state.step in (4, 5)
     beside = {
         "training",
         "training/state.json",
@@ -173,16 +173,16 @@ def test_a_full_disk_costs_nothing(tmp_path: Path, small_disk: Path) -> None:
     assert model_of(small_disk / "run") == model_of(tmp_path / "whole")
 
 
-def test_a_folder_that_cannot_be_written_is_found_out_before_the_first_step(tmp_path: Path, small_disk: Path) -> None:
+def test_an_unwritable_folder_is_refused_before_the_first_step(tmp_path: Path, small_disk: Path) -> None:
     data = write_data("classify", tmp_path)
-    train(data, small_disk / "run", Watching(3))
+    train(data, small_disk / "run", RecordingCallback(3))
     before = {path: path.stat().st_mtime_ns for path in small_disk.rglob("*")}
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     for out, resume in ((small_disk / "run", True), (small_disk / "new", False)):
-        watcher = Watching()
+        callback = RecordingCallback()
         with pytest.raises(TrainingError, match=f"cannot write to {out}: Read-only file system; choose another --out"):
-            train(data, out, watcher, resume=resume)
-        assert not watcher.steps and not watcher.messages
+            train(data, out, callback, resume=resume)
+        assert not callback.steps and not callback.messages
     assert {path: path.stat().st_mtime_ns for path in small_disk.rglob("*")} == before
 
 
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_is_found_out_before_the_first_step(tmp_
 
 
 def gradients(prepared: PreparedRun, tell: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
-    """Loss and gradient of an update of two large batches."""
+    """Return loss and gradient of an update of two large batches."""
     half = np.array_split(np.arange(prepared.task.num_examples()[0]), 2)
     with ThreadReplicas[Indices, Loss](prepared.model, 1, 1) as replicas:
         loss = GradientAccumulator(prepared.task, replicas, 1, tell).add(
@@ -201,15 +201,15 @@ def gradients(prepared: PreparedRun, tell: Callable[[str], None]) -> tuple[float
     return loss, found
 
 
-def little_memory(room: int) -> None:
-    """From now on this process may take no more than so many bytes on top of what it has."""
+def limit_memory(room: int) -> None:
+    """Limit the memory of this process to `room` bytes more than it has."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + room
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def test_a_batch_that_memory_does_not_suffice_for_gives_the_same_gradient_in_pieces(tmp_path: Path) -> None:
-    """Without dropout, for each piece draws masks of its own."""
+def test_a_batch_that_exceeds_the_memory_gives_the_same_gradient_in_parts(tmp_path: Path) -> None:
+    """Without dropout, because each part has separate masks."""
     data = write_data("classify", tmp_path, count=500)
     settings = merge(settings_of("classify"), {"model": {"dropout": 0.0, "feed_forward_dim": 8192}})
     prepared = prepare(
@@ -218,10 +218,11 @@ def test_a_batch_that_memory_does_not_suffice_for_gives_the_same_gradient_in_pie
     expected, expected_gradients = gradients(prepared, print)
 
     def compute() -> None:
-        little_memory(110 << 20)
-        told: list[str] = []
-        loss, found = gradients(prepared, told.append)
-        assert len(told) == 1 and "not enough memory for a batch; it is computed in pieces" in told[0], told
+        limit_memory(110 << 20)
+        messages: list[str] = []
+        loss, found = gradients(prepared, messages.append)
+        assert len(messages) == 1, messages
+        assert "not enough memory for a batch; it is computed in smaller parts" in messages[0]
         assert loss == pytest.approx(expected, rel=1e-5)
         for gradient, right in zip(found, expected_gradients, strict=True):
             torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-4)

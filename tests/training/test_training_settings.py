@@ -1,4 +1,4 @@
-"""Every field of the training section changes what a training does: on a toy where the loop decides, else by task."""
+"""Every field of the training section changes a training: on a toy task for the loop, else on real tasks."""
 
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ OF_THE_LOOP: dict[str, tuple[Any, dict[str, Any]]] = {
     "precision": ("bfloat16", {}),
 }  # fmt: skip
 BY_TASK = {"seed": 9, "batch_tokens": 30, "label_smoothing": 0.3, "validate_lines": 2}
-# The length of a run has tests of its own, and so have ways to train that are not to change its losses.
+# Separate tests cover the length of a run, and options that must not change its losses.
 ELSEWHERE = {"steps", "epochs", "minutes", "average_checkpoints", "ema_decay", "activation_checkpointing", "sharding"}
 
 
 def outcome(settings: dict[str, Any]) -> list[Any]:
-    """All that a run of the loop leaves behind."""
+    """Return all results of a run of the loop."""
     given = dict(settings)
     task = Regression(float("nan") if given.pop("poison", False) else 0.0, scores=[3, 2, 1, 2, 1, 2])
     task.plan = lambda epoch: [np.array([5])] if task.y.isnan().any() else Regression.plan(task, epoch)  # type: ignore[method-assign]
@@ -39,7 +39,7 @@ def outcome(settings: dict[str, Any]) -> list[Any]:
     try:
         done = made.run()
     except TrainingError:
-        return [made.counts.step]
+        return [made.state.step]
     weights = [value for tensor in snapshot(made.model).values() for value in tensor.flatten().tolist()]
     return [done.step, done.reason, memory.steps, task.validations, memory.best_step, *weights]
 
@@ -50,12 +50,12 @@ def test_a_field_of_the_loop_changes_the_run(field: str) -> None:
     assert outcome({**more, field: value}) != outcome(more)
 
 
-def test_no_field_is_left_out() -> None:
+def test_every_field_is_tested() -> None:
     assert {*OF_THE_LOOP, *BY_TASK, *ELSEWHERE} == set(TrainingConfig.model_fields)
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_a_task_goes_by_seed_batch_and_smoothing(task: str, tmp_path: Path) -> None:
+def test_a_task_uses_seed_batch_and_smoothing(task: str, tmp_path: Path) -> None:
     def seen(**training: Any) -> tuple[list[list[int]], float, int]:
         prepared = prepare_task(tmp_path, task, **training)
         plan = [batch.tolist() for batch in prepared.task.plan(0)]
@@ -73,7 +73,7 @@ def test_a_task_goes_by_seed_batch_and_smoothing(task: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("task", [name for name, each in TASKS.items() if each.verb == "translate"])
-def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> None:
+def test_validate_lines_is_the_number_of_decoded_texts(task: str, tmp_path: Path) -> None:
     signatures = set()
     for count in (2, 3):
         prepared = prepare_task(tmp_path, task, validate_lines=count)
@@ -82,13 +82,15 @@ def test_so_many_texts_are_written_for_the_score(task: str, tmp_path: Path) -> N
     assert len(signatures) == 2
 
 
-def test_so_many_checkpoints_are_kept_to_be_averaged(tmp_path: Path) -> None:
+def test_average_checkpoints_is_the_number_of_averaged_checkpoints(tmp_path: Path) -> None:
     initialise(tmp_path)
-    state = CheckpointFolder(tmp_path / TRAINING)
-    state.begin("null")
-    origin = RunOrigin(config={}, data={}, start="", threads=1, torch="", began="")
-    folder = RunFolder(tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, state)
+    checkpoint = CheckpointFolder(tmp_path / TRAINING)
+    checkpoint.save_tokenizer("null")
+    origin = RunOrigin(config={}, data={}, pretrained="", threads=1, torch="", started="")
+    folder = RunFolder(
+        tmp_path, Config(training=TrainingConfig(average_checkpoints=3)), "null", {}, {}, origin, checkpoint
+    )
     for step in range(1, 6):
         folder.save(TrainState(step=step), {"x": torch.full((2,), float(step))}, {}, is_checkpoint=True)
-    assert folder.state.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
-    assert folder.average()["x"].tolist() == [4.0, 4.0]
+    assert folder.checkpoint.checkpoints == tuple(f"weights-{step:08d}.safetensors" for step in (3, 4, 5))
+    assert folder.average_checkpoints()["x"].tolist() == [4.0, 4.0]

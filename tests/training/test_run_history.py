@@ -1,4 +1,4 @@
-"""Tables and curves of runs, and event files: what is shown is what was noted."""
+"""Tables, curves and event files of runs show the recorded metrics."""
 
 import json
 import struct
@@ -11,18 +11,18 @@ import pytest
 from clearhead.cli.main import main
 from clearhead.cli.plot import draw
 from clearhead.study.harness.charts import Chart, Series
-from clearhead.training.checkpoint.run_folder import EVENTS, EventFiles, figures
+from clearhead.training.checkpoint.run_folder import EVENTS, EventFiles, scalars
 from clearhead.training.checkpoint.run_history import find_runs, locked, read_curves, read_run
-from tests.training.runs import Watching, run, write_data
+from tests.training.runs import RecordingCallback, run, write_data
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, one that was stopped before its first validation, and one of which only metrics are left."""
+    """Folder with a finished run, one stopped before its first validation, and one with metrics only."""
     folder = tmp_path_factory.mktemp("runs")
     data = write_data("classify", folder / "data")
     run("classify", data, folder / "done")
-    run("classify", data, folder / "deep" / "stopped", Watching(3))
+    run("classify", data, folder / "deep" / "stopped", RecordingCallback(3))
     (folder / "begun").mkdir()
     (folder / "begun" / "metrics.jsonl").write_bytes(b"")
     return folder
@@ -40,13 +40,13 @@ def test_runs_are_found_at_any_depth(folder: Path) -> None:
     assert done.score == manifest["scores"]["accuracy"]["score"] and done.score_name == "accuracy"
 
 
-def test_a_run_that_is_going_on_is_told_from_one_that_stopped(folder: Path) -> None:
+def test_running_and_stopped_runs_are_distinguished(folder: Path) -> None:
     with locked(folder / "deep" / "stopped"):
         assert read_run(folder / "deep" / "stopped").state == "running"
     assert read_run(folder / "deep" / "stopped").state == "stopped"
 
 
-def test_a_damaged_run_is_listed_with_what_is_wrong(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_listed_with_its_problem(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     content = (folder / "done" / "training" / "state.json").read_bytes()
     (tmp_path / "training" / "state.json").write_bytes(content[:-9] + b"x" + content[-8:])
@@ -63,9 +63,9 @@ def test_runs_as_a_table_and_as_json(folder: Path, capsys: pytest.CaptureFixture
     record = json.loads(capsys.readouterr().out)
     assert [each["state"] for each in record] == ["stopped", "stopped", "finished"]
     assert main(["runs", str(folder / "nowhere")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist; expected a folder with runs" in capsys.readouterr().err
     assert main(["runs", str(folder / "data")]) == 0
-    assert capsys.readouterr().out.startswith("no run in ")
+    assert capsys.readouterr().out.startswith("no runs below ")
 
 
 def test_curves_are_the_metrics(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_curves_are_the_metrics(folder: Path) -> None:
     assert curves.valid_loss == [(one["step"], one["valid"]["loss"]) for one in entries if "valid" in one]
 
 
-def test_a_half_written_line_is_left_out(folder: Path, tmp_path: Path) -> None:
+def test_an_incomplete_line_is_ignored(folder: Path, tmp_path: Path) -> None:
     text = (folder / "done" / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(text + '{"step": 99, "lo')
     assert read_curves(tmp_path) == read_curves(folder / "done")
@@ -98,12 +98,12 @@ def test_a_plot_is_written_and_shown(
     ("arguments", "message"),
     [
         (["{}/done", "--out", "a.gif"], "expected a name that ends in .png or .svg"),
-        (["{}/begun"], "has no figures yet"),
-        (["{}/data"], "expected the folder of a run"),
+        (["{}/begun"], "has no entries yet"),
+        (["{}/data"], "expected a run folder"),
         (["{}/done", "--out", "/dev/null/a.png"], "cannot write /dev/null/a.png"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_invalid_plots_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["plot", *(word.format(folder) for word in arguments)]) == 2
@@ -124,7 +124,7 @@ def test_a_line_in_the_terminal_goes_from_corner_to_corner() -> None:
 
 
 def records(path: Path) -> list[bytes]:
-    """The records of an event file: length, its checksum, content, its checksum."""
+    """Yield the records of an event file: length, its checksum, content, its checksum."""
     data, found = path.read_bytes(), []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -133,11 +133,11 @@ def records(path: Path) -> list[bytes]:
     return found
 
 
-def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
+def test_event_files_contain_the_metrics(tmp_path: Path) -> None:
     from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
     data = write_data("classify", tmp_path)
-    run("classify", data, tmp_path / "out", Watching(9), tensorboard=True)
+    run("classify", data, tmp_path / "out", RecordingCallback(9), tensorboard=True)
     run("classify", data, tmp_path / "out", tensorboard=True, resume=True)
     found: dict[tuple[str, int], float] = {}
     for path in sorted((tmp_path / "out" / EVENTS).iterdir()):
@@ -145,13 +145,13 @@ def test_event_files_hold_the_metrics(tmp_path: Path) -> None:
             event = Event.FromString(record)
             found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-    expected = {(name, entry["step"]): value for entry in entries for name, value in figures(entry).items()}
+    expected = {(name, entry["step"]): value for entry in entries for name, value in scalars(entry).items()}
     assert {step for _, step in expected} == {*range(1, 14)}
     for key, value in expected.items():
         assert found[key] == pytest.approx(value, rel=1e-6)
 
 
-def test_event_files_of_the_same_second_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_files_of_the_same_second_are_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
     for step in (0, 5):
         files = EventFiles(tmp_path, step)

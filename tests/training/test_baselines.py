@@ -13,7 +13,7 @@ from clearhead.cli.main import main
 from clearhead.data.corpus.id_arrays import IdArrays
 from clearhead.tasks.trainable.baseline import Baseline, count_targets, frequency_loss
 from clearhead.training.checkpoint.finalize import TrainingResult
-from tests.training.runs import MORE, Settings, Watching, run, settings_of, write_data
+from tests.training.runs import MORE, RecordingCallback, Settings, run, settings_of, write_data
 
 LONGER: Settings = {"training": {"batch_tokens": 400, "gradient_accumulation": 1, "cooldown": 0, "validate_every": 50}}
 
@@ -71,9 +71,9 @@ def test_a_task_that_is_learned_has_no_warning(task: str, tmp_path: Path) -> Non
 
 
 def test_nothing_is_decoded_until_the_loss_is_low_enough(tmp_path: Path) -> None:
-    data, watcher = write_data("translate", tmp_path, 200), Watching()
+    data, callback = write_data("translate", tmp_path, 200), RecordingCallback()
     more: Settings = {**LONGER, "training": {**LONGER["training"], "validate_every": 20, "schedule": "none"}}
-    result = run("translate", data, tmp_path / "out", watcher, more=more, steps=150)
+    result = run("translate", data, tmp_path / "out", callback, more=more, steps=150)
     assert not result.validation.warning
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     valid = [line["valid"] for line in lines if "valid" in line]
@@ -86,7 +86,7 @@ def test_nothing_is_decoded_until_the_loss_is_low_enough(tmp_path: Path) -> None
     assert valid[decoded]["outputs"]["examples"] == 5 and "outputs" not in valid[0]
 
 
-def test_the_end_of_a_training_says_that_nothing_was_learned(
+def test_the_end_of_a_training_warns_that_nothing_was_learned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = write_data("translate", tmp_path), tmp_path / "out"
@@ -125,7 +125,7 @@ def test_evaluate_counts_degenerate_outputs(
     assert model.manifest.training["warning"]
 
 
-def test_a_dry_run_tells_how_long_a_training_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_a_useful_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data("classify", tmp_path)
     arguments = [
         "train",

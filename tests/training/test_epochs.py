@@ -1,4 +1,4 @@
-"""How long a training is: epochs give the promised updates, and the time is estimated from measured ones."""
+"""Length of a training: epochs give the planned number of updates, and the time is estimated from measured ones."""
 
 import math
 import re
@@ -15,24 +15,23 @@ from clearhead.data.batching import Indices
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import snapshot
 from clearhead.training.loop.callbacks import NullCallback
-from clearhead.training.loop.schedule import Schedule
-from clearhead.training.loop.timetable import VALIDATION_SHARE
+from clearhead.training.loop.schedule import VALIDATION_SHARE, Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.run import PreparedRun, TrainRequest, prepare
-from clearhead.training.setup.benchmark_step import Estimate, benchmark_step, describe, seconds_per_update
+from clearhead.training.setup.auto_config import Estimate, benchmark_step, seconds_per_update
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task, settings_for, write_files
 from tests.tasks.artificial_text import sets
 from tests.training.runs import Settings, settings_of, write_data
-from tests.training.test_trainer import Memory, Regression, trainer
+from tests.training.test_trainer import RecordingLogger, Regression, trainer
 
 
 class Watched:
-    """Notes which examples were trained on, and how many updates were made."""
+    """Counts the examples and the updates of a trainer."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.seen: Counter[int] = Counter()
         self.updates = 0
-        task, step, batch = trainer.task, trainer._step, trainer.task.batch
+        task, step, batch = trainer.task, trainer._step_optimizer, trainer.task.batch
 
         def watched_batch(indices: Indices, epoch: int) -> Any:
             self.seen.update(int(index) for index in indices)
@@ -43,7 +42,7 @@ class Watched:
             step(*given)
 
         task.batch = watched_batch  # type: ignore[method-assign]
-        trainer._step = watched_step  # type: ignore[method-assign,assignment]
+        trainer._step_optimizer = watched_step  # type: ignore[method-assign,assignment]
 
 
 def estimated(prepared: PreparedRun) -> Estimate:
@@ -51,12 +50,14 @@ def estimated(prepared: PreparedRun) -> Estimate:
 
 
 def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
-    """Trains for a length; what was seen, how many batches an epoch has, and how many updates were promised."""
+    """Train for a length; return the counts, the batches per epoch, and the planned number of updates."""
     prepared = prepare_task(folder, task, **training)
     prepared.task.validate = Regression(scores=[1.0] * 100).validate  # type: ignore[method-assign]
     steps = estimated(prepared).steps
     config = prepared.config.training
-    made = Trainer(prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), NullCallback(), Memory(), 1)
+    made = Trainer(
+        prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), NullCallback(), RecordingLogger(), 1
+    )
     watched = Watched(made)
     made.run()
     return watched, len(prepared.task.plan(0)), steps
@@ -66,7 +67,7 @@ def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
 def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
     watched, batches, steps = run(tmp_path, task, epochs=2)
     assert watched.updates == steps == 2 * batches and batches > 2
-    if task == "lm":  # windows are cut elsewhere in every epoch: the number of an example says where
+    if task == "lm":  # windows start elsewhere in every epoch: the index of an example encodes the start
         assert watched.seen.total() == 2 * len({index % 29 for index in watched.seen})
     else:
         assert set(watched.seen.values()) == {2} and len(watched.seen) == max(watched.seen) + 1
@@ -98,7 +99,7 @@ def test_an_update_is_measured_without_touching_the_weights() -> None:
     assert 0.21 <= seconds_per_update(twice.task, twice.model, twice.config, 1, budget=0.1) < 7.0
 
 
-def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
+def test_a_slow_outlier_does_not_change_the_estimate() -> None:
     class Disturbed(Slow):
         def loss(self, model: Any, batch: Any) -> Loss:
             if self.calls == 4:
@@ -117,7 +118,7 @@ def test_a_moment_in_which_something_else_ran_does_not_count() -> None:
         (["--minutes", "0.5"], r"([\d,]+) updates \("),
     ],
 )
-def test_a_dry_run_tells_updates_epochs_and_time(
+def test_a_dry_run_reports_updates_epochs_and_time(
     length: list[str], pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, out = write_files(tmp_path, "classify"), tmp_path / "out"
@@ -131,7 +132,7 @@ def test_a_dry_run_tells_updates_epochs_and_time(
     )
     if length[0] == "--minutes":
         assert steps >= 20
-        assert minutes == pytest.approx(0.5, abs=0.06)  # it is the time that was asked for
+        assert minutes == pytest.approx(0.5, abs=0.06)  # the requested time
     else:
         rounding = steps * 0.0005 / 0.9 / 60 + 0.05
         assert minutes == pytest.approx(steps * each / (1 - VALIDATION_SHARE) / 60, abs=rounding)
@@ -141,13 +142,13 @@ def test_the_estimate_is_the_product_of_its_parts(tmp_path: Path) -> None:
     estimate = estimated(prepare_task(tmp_path, "classify", steps=1234, gradient_accumulation=3))
     assert estimate.steps == 1234
     assert estimate.minutes == pytest.approx(1234 * estimate.seconds_per_update / 0.9 / 60)
-    assert describe(estimate).startswith("1,234 updates (")
+    assert str(estimate).startswith("1,234 updates (")
     batches = len(prepare_task(tmp_path, "classify").task.plan(0))
     assert estimate.epochs == pytest.approx(1234 * 3 / batches)
     assert np.isfinite(estimate.memory_mib) and estimate.memory_mib > 50
 
 
-def test_a_length_of_0_is_chosen_as_if_none_was_given(tmp_path: Path) -> None:
+def test_a_length_of_0_is_the_same_as_none(tmp_path: Path) -> None:
     more: Settings = {"training": {"steps": 0, "epochs": 0}}
     request = TrainRequest(
         [write_data("classify", tmp_path)], tmp_path / "out", settings=settings_of("classify", more), task="classify"

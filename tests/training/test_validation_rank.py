@@ -1,4 +1,4 @@
-"""Which weights are kept, what replicas share, and which files are two sides of one text."""
+"""Ranking of validations, statistics that replicas share, and recognition of parallel files."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def test_equal_scores_are_ranked_by_their_loss() -> None:
     assert validation(99.0, 0.1).rank < validation(100.0, 9.0).rank
 
 
-def test_running_figures_are_those_of_all_replicas() -> None:
+def test_running_statistics_are_those_of_all_replicas() -> None:
     model = nn.Sequential(BatchNorm(3)).train()
     parts = [torch.full((5, 2, 3), 1.0), torch.full((5, 2, 3), 3.0)]
     with ThreadReplicas[torch.Tensor, torch.Tensor](model, 2, 2) as replicas:
@@ -37,7 +37,7 @@ def test_running_figures_are_those_of_all_replicas() -> None:
     ("first", "second", "are"),
     [("a.en", "a.de", True), ("d/a.en.gz", "d/a.de.gz", True), ("v.txt", "a.txt", False), ("a.tsv", "--out", False)],
 )
-def test_two_sides_differ_in_their_last_part_only(first: str, second: str, are: bool) -> None:
+def test_parallel_files_differ_in_their_last_suffix_only(first: str, second: str, are: bool) -> None:
     assert _is_language_pair(first, second) is are
 
 

@@ -1,4 +1,4 @@
-"""Runs with --minutes end in time by their own clock, and the time left is never shown as nothing."""
+"""Runs with --minutes end in time by their own clock, and the shown remaining time is never zero."""
 
 import itertools
 from dataclasses import dataclass
@@ -14,18 +14,17 @@ from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.loop.callbacks import NullCallback, Progress
-from clearhead.training.loop.schedule import Schedule, SchedulePlan
-from clearhead.training.loop.timetable import MIN_STEPS, Timetable
-from clearhead.training.loop.train_state import TrainState
+from clearhead.training.loop.schedule import MIN_STEPS, Schedule, Timetable
+from clearhead.training.loop.train_state import SchedulePlan, TrainState
 from clearhead.training.loop.trainer import Trainer
-from tests.training.test_trainer import Memory, Regression
+from tests.training.test_trainer import RecordingLogger, Regression
 
 MINUTES = 10.0
 BUDGET = 60 * MINUTES
 
 
 class Clock:
-    """A clock that is moved by the test."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -35,7 +34,7 @@ class Clock:
 
 
 class Timed(Regression):
-    """A task whose updates and validations take a known time, on a machine that becomes slower at some point."""
+    """A task whose updates and validations take a known time, on a machine that becomes slower."""
 
     def __init__(self, clock: Clock, slower_at: float = 1e9, factor: float = 3.0, validation: float = 2.0) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class Timed(Regression):
 
 
 class Shown(NullCallback):
-    """Keeps the progress that is shown."""
+    """Records the reported progress."""
 
     def __init__(self) -> None:
         self.shown: list[Progress] = []
@@ -67,15 +66,15 @@ class Shown(NullCallback):
 class Made:
     trainer: Trainer
     task: Timed
-    memory: Memory
-    watcher: Shown
+    memory: RecordingLogger
+    callback: Shown
 
 
 def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) -> Made:
-    """A trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
+    """Return a trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
     torch.manual_seed(3)
     clock = Clock()
-    made, memory, watcher = Timed(clock, **task), Memory(), Shown()
+    made, memory, callback = Timed(clock, **task), RecordingLogger(), Shown()
     settings = {
         "learning_rate": 0.1,
         "warmup": 50,
@@ -84,8 +83,8 @@ def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) 
         **(length or {"minutes": MINUTES}),
     }
     config = TrainingConfig(**settings)
-    trainer = Trainer(made, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), watcher, memory, 1, clock=clock)
-    return Made(trainer, made, memory, watcher)
+    trainer = Trainer(made, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), callback, memory, 1, clock=clock)
+    return Made(trainer, made, memory, callback)
 
 
 def finished(made: Made) -> float:
@@ -100,30 +99,30 @@ def finished(made: Made) -> float:
 def test_a_run_on_a_machine_that_becomes_slower_ends_in_time(slower_at: int, validation: float) -> None:
     made = timed(slower_at=slower_at, validation=validation)
     used = finished(made)
-    outcome = made.trainer.counts
+    outcome = made.trainer.state
     validating = 3 * 2.0 * validation  # the last ones take three times as long, whatever is planned
     assert 0.85 * BUDGET < used <= 1.05 * BUDGET + validating
-    assert outcome.plan and outcome.step == outcome.plan.steps < 1080 and outcome.validated == outcome.step
+    assert outcome.plan and outcome.step == outcome.plan.steps < 1080 and outcome.validated_step == outcome.step
 
 
-def test_a_plan_that_fits_is_kept() -> None:
+def test_a_plan_that_fits_is_unchanged() -> None:
     made = timed(validation=2.7)
     used = finished(made)
-    assert made.trainer.counts.plan is None and made.trainer.counts.step == 1080
+    assert made.trainer.state.plan is None and made.trainer.state.step == 1080
     assert used <= 1.02 * BUDGET
 
 
 def test_a_machine_faster_than_measured_makes_more_updates() -> None:
     made = timed(steps=400)
     assert 0.9 * BUDGET < finished(made) <= 1.02 * BUDGET
-    assert made.trainer.counts.step > 900
+    assert made.trainer.state.step > 900
 
 
 @pytest.mark.parametrize("length", [{"steps": 200}, {"epochs": 50.0}])
-def test_runs_of_a_fixed_length_are_never_planned_anew(length: dict[str, Any]) -> None:
+def test_runs_of_a_fixed_length_are_never_planned_again(length: dict[str, Any]) -> None:
     made = timed(200, length, slower_at=10, factor=50.0)
     made.trainer.run()
-    assert made.trainer.counts.step == 200 and made.trainer.counts.plan is None
+    assert made.trainer.state.step == 200 and made.trainer.state.plan is None
     assert made.task.validations == 20
 
 
@@ -132,7 +131,7 @@ def test_the_learning_rate_still_ends_at_its_minimum() -> None:
     fits = timed()
     finished(made)
     finished(fits)
-    rates, expected = ([one.rate for one in each.watcher.shown] for each in (made, fits))
+    rates, expected = ([one.rate for one in each.callback.shown] for each in (made, fits))
     assert len(rates) < len(expected)
     assert rates[-1] == pytest.approx(expected[-1]) and rates[-1] < 0.01 * max(rates)
     changes = [after / before for before, after in itertools.pairwise(rates[60:-9])]
@@ -142,46 +141,46 @@ def test_the_learning_rate_still_ends_at_its_minimum() -> None:
 def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> None:
     schedule = Schedule(peak=1.0, warmup=1, steps=100, cooldown=1.0)
     plan = SchedulePlan(steps=60, start=40, position=40.0)
-    assert [plan.position_of(step, schedule) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
+    assert [plan.position_of(step, schedule.steps) for step in (40, 50, 60)] == [40.0, 70.0, 100.0]
 
 
-class Stopping(Memory):
-    """Keeps a copy of the whole state at each save, as the folder of a run does."""
+class Stopping(RecordingLogger):
+    """Copies the complete state at each save, like a run folder."""
 
     def __init__(self) -> None:
         super().__init__()
         self.states: dict[int, tuple[TrainState, Weights, Weights]] = {}
 
-    def save(self, counts: TrainState, weights: Weights, moments: Weights, is_checkpoint: bool) -> None:
-        super().save(counts, weights, moments, is_checkpoint)
-        kept, moved = ({name: tensor.clone() for name, tensor in each.items()} for each in (weights, moments))
-        self.states[counts.step] = (counts.model_copy(deep=True), kept, moved)
+    def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
+        super().save(state, weights, optimizer, is_checkpoint)
+        kept, moved = ({name: tensor.clone() for name, tensor in each.items()} for each in (weights, optimizer))
+        self.states[state.step] = (state.model_copy(deep=True), kept, moved)
 
 
 def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
     whole = timed(slower_at=200)
     memory = Stopping()
-    whole.trainer.keeper = memory
+    whole.trainer.logger = memory
     finished(whole)
-    plan = whole.trainer.counts.plan
+    plan = whole.trainer.state.plan
     assert plan
-    slow = [step for step, (counts, _, _) in memory.states.items() if counts.plan and counts.seconds > 300]
+    slow = [step for step, (state, _, _) in memory.states.items() if state.plan and state.seconds > 300]
     assert len(slow) > 5
     for step in (slow[0], slow[-3]):
-        counts, weights, moments = memory.states[step]
+        state, weights, optimizer = memory.states[step]
         rest = timed(slower_at=-1.0)
-        rest.task.clock.now = 1000.0  # another process, whose clock begins anew
+        rest.task.clock.now = 1000.0  # another process has another clock
         rest.trainer.model.load_state_dict(weights)
-        rest.trainer.go_on_from(TrainState.model_validate_json(counts.model_dump_json()), moments)
+        rest.trainer.restore(TrainState.model_validate_json(state.model_dump_json()), optimizer)
         rest.trainer.run()
-        assert rest.trainer.counts.plan == plan and rest.trainer.counts.step == whole.trainer.counts.step
+        assert rest.trainer.state.plan == plan and rest.trainer.state.step == whole.trainer.state.step
         torch.testing.assert_close(snapshot(rest.trainer.model), snapshot(whole.trainer.model), atol=0, rtol=0)
 
 
 def test_a_new_plan_is_saved_at_once() -> None:
-    """Also if the validation is not at a checkpoint: resuming from an older state would plan by another clock."""
+    """Also between checkpoints: a run resumed from an older state would make another plan."""
     made, memory = timed(slower_at=60, validation=20.0), Stopping()
-    made.trainer.keeper = memory
+    made.trainer.logger = memory
     finished(made)
     plans = {entry["step"]: entry["plan"]["steps"] for entry in memory.records if "plan" in entry}
     assert len(plans) > 1 and any(step not in memory.steps for step in plans)
@@ -190,24 +189,26 @@ def test_a_new_plan_is_saved_at_once() -> None:
         assert plan is not None and (plan.start, plan.steps) == (step, steps)
 
 
-def test_the_time_left_covers_validations_and_what_follows_the_last_one() -> None:
+def test_the_remaining_time_includes_all_validations() -> None:
     made = timed(validation=20.0)
     finished(made)
-    last = made.watcher.shown[-1]
-    assert last.step == last.steps and last.seconds_left == pytest.approx(40.0)  # its own validation, and the averaged
-    assert all(shown_clock(one.seconds_left) != "0:00" for one in made.watcher.shown)
-    for one in made.watcher.shown[-300:]:
+    last = made.callback.shown[-1]
+    assert last.step == last.steps and last.seconds_left == pytest.approx(
+        40.0
+    )  # its own validation, and that of the averaged weights
+    assert all(shown_clock(one.seconds_left) != "0:00" for one in made.callback.shown)
+    for one in made.callback.shown[-300:]:
         assert one.seconds + one.seconds_left == pytest.approx(BUDGET, rel=0.05)
 
 
-def timetable(counts: TrainState, steps: int = 1000, **settings: Any) -> Timetable:
+def timetable(state: TrainState, steps: int = 1000, **settings: Any) -> Timetable:
     config = TrainingConfig(**settings)
-    return Timetable(counts, config, Schedule.fit(config, 1, steps))
+    return Timetable(state, config, Schedule.fit(config, 1, steps))
 
 
-def test_the_time_left_before_the_first_validation_leaves_a_share_for_it() -> None:
-    counts = TrainState(step=50, seconds=25.0)
-    assert timetable(counts).seconds_left() == pytest.approx(500 / 0.9 - 25)
+def test_the_remaining_time_before_the_first_validation_includes_a_share_for_it() -> None:
+    state = TrainState(step=50, seconds=25.0)
+    assert timetable(state).seconds_left() == pytest.approx(500 / 0.9 - 25)
     assert timetable(TrainState(step=1000, seconds=500.0)).seconds_left() > 50
 
 
@@ -215,31 +216,33 @@ def scored(score: float | None) -> Validation:
     return Validation(1.0, score, "bleu", "", ("", "", ""))
 
 
-def test_a_validation_that_has_not_decoded_yet_is_expected_to_take_longer_later() -> None:
+def test_validations_with_decoding_are_expected_to_take_longer() -> None:
     times = {"seconds": 100.0, "seconds_per_update": 0.5, "seconds_per_validation": 4.0, "validations": 1}
-    known = TrainState(step=100, validated=100, last=scored(3.0), **times)
-    unknown = TrainState(step=100, validated=100, last=scored(None), **times)
+    known = TrainState(step=100, validated_step=100, last_validation=scored(3.0), **times)
+    unknown = TrainState(step=100, validated_step=100, last_validation=scored(None), **times)
     assert timetable(known, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 4)
     assert timetable(unknown, average_checkpoints=1).seconds_left() == pytest.approx(450 + 18 * 8)
 
 
 def test_validations_of_a_short_run_take_their_share_of_the_time() -> None:
     def next_validation(step: int, validating: float, minutes: float) -> int:
-        counts = TrainState(
-            step=step, seconds=10.0, last=scored(1.0), seconds_per_update=0.6, seconds_per_validation=3.0,
+        state = TrainState(
+            step=step, seconds=10.0, last_validation=scored(1.0), seconds_per_update=0.6, seconds_per_validation=3.0,
             seconds_validating=validating, validations=1,
         )  # fmt: skip
-        return timetable(counts, 200, minutes=minutes, average_checkpoints=1).fit()[1]
+        return timetable(state, 200, minutes=minutes, average_checkpoints=1).fit()[1]
 
     assert (
         next_validation(1, 3.0, 2.0) == 1 + 56
     )  # 168 updates and three validations fit: three more fit into a tenth of the time, besides the first
-    assert next_validation(150, 9.0, 2.0) > 165  # nothing is left of it: only the last one
+    assert next_validation(150, 9.0, 2.0) > 165  # the share is used up: only the last one
     assert next_validation(1, 3.0, 1e4) > 1000
 
 
 def test_there_are_always_a_few_updates() -> None:
-    counts = TrainState(step=4, seconds=1e6, last=scored(1.0), seconds_per_update=1.0, seconds_per_validation=1.0)
-    assert timetable(counts, minutes=0.001).fit()[0] == MIN_STEPS
-    late = counts.model_copy(update={"step": 400})
+    state = TrainState(
+        step=4, seconds=1e6, last_validation=scored(1.0), seconds_per_update=1.0, seconds_per_validation=1.0
+    )
+    assert timetable(state, minutes=0.001).fit()[0] == MIN_STEPS
+    late = state.model_copy(update={"step": 400})
     assert timetable(late, minutes=0.001).fit()[0] == 400

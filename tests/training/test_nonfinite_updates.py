@@ -1,4 +1,4 @@
-"""Runs whose numbers grow beyond all bounds: they end with a sentence that says so, and with what went wrong."""
+"""Runs with infinite losses or gradients: they end with a message that names the training lines."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ from tests.training.runs import Settings, run, write_data
 
 
 @pytest.mark.parametrize("task", ["translate", "denoise", "caption"])
-def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> None:
-    """Also where it is validated on the way: a network without probabilities writes nothing."""
+def test_a_run_that_diverges_ends_with_one_message(task: str, tmp_path: Path) -> None:
+    """Also with validations in between: a model without finite probabilities has no output."""
     more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "validate_every": 2, "max_nonfinite_steps": 4}}
     with pytest.raises(TrainingError, match="4 updates in a row had an infinite loss or gradient"):
         run(task, write_data(task, tmp_path), tmp_path / "out", more=more)
@@ -24,18 +24,18 @@ def test_a_run_that_diverges_ends_with_a_sentence(task: str, tmp_path: Path) -> 
         run(task, write_data(task, tmp_path), tmp_path / "out", more=more, resume=True)
 
 
-def test_a_bad_batch_is_named_by_file_and_line(tmp_path: Path) -> None:
+def test_a_skipped_batch_is_reported_by_file_and_line(tmp_path: Path) -> None:
     files = [write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)]
     more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "max_nonfinite_steps": 3}}
     with pytest.raises(TrainingError):
         run("translate", files, tmp_path / "out", more=more)
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
-    places = {place for entry in entries if "bad_step" in entry for place in entry["bad_step"]["lines"]}
+    places = {place for entry in entries if "skipped_update" in entry for place in entry["skipped_update"]["lines"]}
     assert {place.rpartition(":")[0] for place in places} == {str(path) for path in files}
 
 
-def test_only_what_has_no_output_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence without probabilities does not take the others with it."""
+def test_only_sentences_without_output_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence without finite probabilities does not affect the others."""
     requests = [Request((5, 6)), Request((7,))]
     written = Hypothesis((8, 9), -1.0, -1.0, (-0.5, -0.5), "end")
 

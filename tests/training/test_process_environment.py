@@ -1,4 +1,4 @@
-"""Memory between updates: kept while a run lasts."""
+"""Allocator settings: memory stays in the process while a run lasts."""
 
 import platform
 import subprocess
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from clearhead.training.loop import memory
+from clearhead.training.loop import process_environment
 from clearhead.training.loop.trainer import Trainer
 from tests.training.runs import run, write_data
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be message")
 
 PAGES_OF_FIVE = """
 import resource, torch
 from concurrent.futures import ThreadPoolExecutor
-from clearhead.training.loop.memory import no_malloc_trim, share_memory
+from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
 
 def pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(5):
-        torch.ones(20_000_000)  # 80 MB, freed at once: more than glibc ever keeps by itself
+        torch.ones(20_000_000)  # 80 MB, freed at once: more than glibc retains by default
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 share_memory()
@@ -32,14 +32,14 @@ before = pages()
 with no_malloc_trim(), ThreadPoolExecutor(1) as pool:
     with no_malloc_trim():
         for _ in range(5):
-            pages()  # small things find their places between the large ones
+            pages()  # small allocations between the large ones
             pool.submit(pages).result()
     inside = pages(), pool.submit(pages).result()
 print(before, *inside)
 """
 
 
-def test_memory_is_asked_for_once_inside() -> None:
+def test_memory_is_requested_once() -> None:
     done = subprocess.run([sys.executable, "-c", PAGES_OF_FIVE], capture_output=True, text=True, check=True)
     before, inside, in_a_thread = map(int, done.stdout.split())
     assert inside < before / 10 and in_a_thread < before / 10, (before, inside, in_a_thread)
@@ -54,47 +54,47 @@ def test_memory_is_asked_for_once_inside() -> None:
         ("a bug", False),
     ],
 )
-def test_what_is_said_of_no_memory(words: str, is_memory: bool) -> None:
-    assert memory.is_out_of_memory(RuntimeError(words)) == is_memory
-    assert memory.is_out_of_memory(MemoryError())
+def test_messages_about_exhausted_memory_are_recognised(words: str, is_memory: bool) -> None:
+    assert process_environment.is_out_of_memory(RuntimeError(words)) == is_memory
+    assert process_environment.is_out_of_memory(MemoryError())
 
 
-def test_who_said_how_many_places_there_are_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_setting_in_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[int, int]] = []
-    monkeypatch.setattr(memory, "_set", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(process_environment, "_mallopt", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
     for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
-    memory.share_memory()
-    assert said == [(memory._ARENA_MAX, 1)]
+    process_environment.share_memory()
+    assert said == [(process_environment._ARENA_MAX, 1)]
     for name, value in (("MALLOC_ARENA_MAX", "4"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")):
         monkeypatch.setenv(name, value)
-        memory.share_memory()
+        process_environment.share_memory()
         monkeypatch.delenv(name)
     assert len(said) == 1
 
 
-def test_a_glibc_that_keeps_less_is_given_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_glibc_gets_its_largest_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[int, int]] = []
 
     def older(option: int, value: int) -> bool:
         said.append((option, value))
-        return option != memory._MMAP_THRESHOLD or value <= 32 * 2**20
+        return option != process_environment._MMAP_THRESHOLD or value <= 32 * 2**20
 
-    monkeypatch.setattr(memory, "_set", older)
-    with memory.no_malloc_trim():
-        assert said[-1] == (memory._MMAP_THRESHOLD, 32 * 2**20)
+    monkeypatch.setattr(process_environment, "_mallopt", older)
+    with process_environment.no_malloc_trim():
+        assert said[-1] == (process_environment._MMAP_THRESHOLD, 32 * 2**20)
 
 
-def test_it_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, update = [], Trainer._update
 
-    def noting(self: Trainer, *given: Any) -> None:
-        seen.append(memory._inside)
+    def recording(self: Trainer, *given: Any) -> None:
+        seen.append(process_environment._active)
         update(self, *given)
 
-    monkeypatch.setattr(Trainer, "_update", noting)
+    monkeypatch.setattr(Trainer, "_update", recording)
     shared = []
     monkeypatch.setattr("clearhead.training.run.share_memory", lambda: shared.append(len(seen)))
     run("classify", write_data("classify", tmp_path), tmp_path / "out")
     assert shared == [0]  # before anything else
-    assert set(seen) == {1} and memory._inside == 0
+    assert set(seen) == {1} and process_environment._active == 0

@@ -1,4 +1,4 @@
-"""The state on disk: whole at any moment, whatever fails, and refused where it was damaged."""
+"""Checkpoints on disk: complete at any moment, whatever fails, and refused if they are damaged."""
 
 import itertools
 import os
@@ -18,33 +18,35 @@ from tests.faults import Faults, disk_full, end_of, fork
 
 pytestmark = pytest.mark.forks
 
-ORIGIN = RunOrigin(config={"task": "translate"}, data={"records": 7}, start="", threads=1, torch="2", began="then")
+ORIGIN = RunOrigin(
+    config={"task": "translate"}, data={"records": 7}, pretrained="", threads=1, torch="2", started="then"
+)
 CALLS = ("fsync", "rename", "replace", "chmod", "unlink")
 
 
 def save(folder: CheckpointFolder, step: int, average: int = 2) -> None:
-    """A state whose every tensor tells its step."""
+    """Save a state in which every tensor contains its step."""
     best = Validation(float("inf"), 0.1 + 0.2, "bleu", "exact", ("a", "b\n", "ü"))
-    counts = TrainState(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
-    folder.save(ORIGIN, counts, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
+    state = TrainState(step=step, epoch=step // 3, batch=step % 3, best=best, best_step=2, loss=float("nan"))
+    folder.save(ORIGIN, state, {"w": torch.full((5, 7), float(step))}, {"w:step": torch.tensor(float(step))},
                 average=average, metrics_bytes=step)  # fmt: skip
 
 
-def began(path: Path) -> CheckpointFolder:
+def new_folder(path: Path) -> CheckpointFolder:
     path.mkdir(parents=True)
     folder = CheckpointFolder(path)
-    folder.begin('{"a tokenizer": 1}')
+    folder.save_tokenizer('{"a tokenizer": 1}')
     return folder
 
 
-def step_in(path: Path) -> int:
-    """The step of the state in a folder, once everything in it was found to belong to that step."""
+def saved_step(path: Path) -> int:
+    """Return the step of the saved state after checking that all files belong to that step."""
     found = CheckpointFolder.load(path)
     assert found and found.state
-    step = found.state.counts.step
-    assert torch.equal(found.tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
-    assert found.tensors(found.state.moments)["w:step"].item() == step == found.state.metrics_bytes
-    assert found.tokenizer() == '{"a tokenizer": 1}'
+    step = found.state.train_state.step
+    assert torch.equal(found.load_tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
+    assert found.load_tensors(found.state.optimizer)["w:step"].item() == step == found.state.metrics_bytes
+    assert found.load_tokenizer() == '{"a tokenizer": 1}'
     return step
 
 
@@ -52,31 +54,31 @@ def names_in(path: Path) -> set[str]:
     return {file.name for file in path.iterdir()}
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
-    folder = began(tmp_path / "t")
+def test_a_state_is_loaded_unchanged(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "t")
     save(folder, 5)
-    assert step_in(tmp_path / "t") == 5
+    assert saved_step(tmp_path / "t") == 5
     found = CheckpointFolder.load(tmp_path / "t")
     assert found and found.state and folder.state
     assert found.state.origin == ORIGIN
-    assert found.state.counts.best == folder.state.counts.best  # the infinite loss and the last digit too
+    assert found.state.train_state.best == folder.state.train_state.best  # the infinite loss and the last digit too
     assert CheckpointFolder.load(tmp_path / "none") is None
 
 
-def test_a_state_before_the_first_update_has_no_moments(tmp_path: Path) -> None:
-    folder = began(tmp_path / "t")
+def test_a_state_before_the_first_update_has_no_optimizer_tensors(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "t")
     folder.save(ORIGIN, TrainState(), {"w": torch.ones(3)}, {})
     found = CheckpointFolder.load(tmp_path / "t")
-    assert found and found.state and found.tensors(found.state.moments) == {}
+    assert found and found.state and found.load_tensors(found.state.optimizer) == {}
 
 
-def test_only_what_is_needed_is_kept(tmp_path: Path) -> None:
-    folder = began(tmp_path / "t")
-    folder.keep_best(1, {"w": torch.ones(3)})
+def test_unneeded_files_are_removed(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "t")
+    folder.save_best(1, {"w": torch.ones(3)})
     for step in (1, 2, 3):
         save(folder, step)
-    save(folder, 4, average=0)  # not a checkpoint: the weights are those to go on from, and no more
-    numbers = {"state.json", "tokenizer.json", "weights-00000001.safetensors", "moments-00000004.safetensors"}
+    save(folder, 4, average=0)  # not a checkpoint: the weights are saved to resume, but not averaged
+    numbers = {"state.json", "tokenizer.json", "weights-00000001.safetensors", "optimizer-00000004.safetensors"}
     assert names_in(tmp_path / "t") == numbers | {f"weights-0000000{step}.safetensors" for step in (2, 3, 4)}
     assert folder.checkpoints == ("weights-00000002.safetensors", "weights-00000003.safetensors")
     save(folder, 5)
@@ -85,10 +87,10 @@ def test_only_what_is_needed_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "from then on"])
-def test_an_error_at_any_step_of_a_save_leaves_a_whole_state(tmp_path: Path, is_lasting: bool) -> None:
+def test_an_error_at_any_step_of_a_save_leaves_a_complete_state(tmp_path: Path, is_lasting: bool) -> None:
     found = []
     for step in itertools.count(1):
-        folder = began(tmp_path / str(step))
+        folder = new_folder(tmp_path / str(step))
         save(folder, 2)
         before = names_in(folder.folder)
         with pytest.MonkeyPatch.context() as patch:
@@ -98,11 +100,11 @@ def test_an_error_at_any_step_of_a_save_leaves_a_whole_state(tmp_path: Path, is_
                 save(folder, 3)
             except TrainingError as error:
                 assert "No space left on device; the state of step" in str(error) and "--resume" in str(error)
-        found.append(step_in(folder.folder))
+        found.append(saved_step(folder.folder))
         if found[-1] == 2:
             assert names_in(folder.folder) == before  # no temporary file, and none of the new state
         save(folder, 4)
-        assert step_in(folder.folder) == 4
+        assert saved_step(folder.folder) == 4
         assert not [name for name in names_in(folder.folder) if name.startswith(".")]
         if faults.calls < step:
             break
@@ -113,7 +115,7 @@ def test_an_error_at_any_step_of_a_save_leaves_a_whole_state(tmp_path: Path, is_
 def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
     found = []
     for step in itertools.count(1):
-        folder = began(tmp_path / str(step))
+        folder = new_folder(tmp_path / str(step))
         save(folder, 2)
 
         def crash(step: int = step, folder: CheckpointFolder = folder) -> None:
@@ -121,17 +123,17 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
             save(folder, 3, average=1)
 
         code = end_of(fork(crash))
-        found.append(step_in(folder.folder))
+        found.append(saved_step(folder.folder))
         again = CheckpointFolder.load(folder.folder)
         assert again
         save(again, 4, average=1)
-        assert step_in(folder.folder) == 4
-        left = {"state.json", "tokenizer.json", "weights-00000004.safetensors", "moments-00000004.safetensors"}
-        assert names_in(folder.folder) == left  # what the dead process left is gone
+        assert saved_step(folder.folder) == 4
+        left = {"state.json", "tokenizer.json", "weights-00000004.safetensors", "optimizer-00000004.safetensors"}
+        assert names_in(folder.folder) == left  # the files of the dead process are deleted
         if code == 0:
             break
         assert code == 9
-    assert found == sorted(found)  # old up to one moment, new from then on
+    assert found == sorted(found)  # the old state up to one moment, the new one afterwards
     assert found.count(2) > 10 and found.count(3) > 2
 
 
@@ -146,11 +148,11 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["state.json", "tokenizer.json", "weights-00000002.safetensors", "moments-00000003.safetensors"]
+    "name", ["state.json", "tokenizer.json", "weights-00000002.safetensors", "optimizer-00000003.safetensors"]
 )
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flipped", "cut off", "gone"])
 def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
-    folder = began(tmp_path / "t")
+    folder = new_folder(tmp_path / "t")
     save(folder, 2)
     save(folder, 3)
     damage(tmp_path / "t" / name)
@@ -159,31 +161,31 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: Callable[[
     assert "--overwrite" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_tensors_without_a_state_are_a_beginning_only_where_nothing_was_saved(tmp_path: Path) -> None:
-    folder = began(tmp_path / "t")
+def test_tensors_without_a_state_are_a_new_run_only_if_nothing_was_saved(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "t")
     save(folder, 2)
-    CheckpointFolder.cleared(tmp_path / "t")
+    CheckpointFolder.create_empty(tmp_path / "t")
     assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and CheckpointFolder.load(tmp_path / "t") is None
     folder = CheckpointFolder(tmp_path / "t")
-    folder.begin("{}")
-    folder.keep_best(1, {"w": torch.ones(3)})  # a validation before the first save
+    folder.save_tokenizer("{}")
+    folder.save_best(1, {"w": torch.ones(3)})  # a validation before the first save
     assert CheckpointFolder.load(tmp_path / "t") is None
     save(folder, 2)
     assert "nothing-saved-yet" not in names_in(tmp_path / "t")
 
 
-def test_whose_a_run_is_outlives_its_saves(tmp_path: Path) -> None:
-    folder = CheckpointFolder.cleared(tmp_path / "t")
-    folder.own("")
-    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.belongs_to("")
-    folder.own("torchrun 12 345")
-    folder.begin("{}")
+def test_the_owner_of_a_run_is_retained_by_saves(tmp_path: Path) -> None:
+    folder = CheckpointFolder.create_empty(tmp_path / "t")
+    folder.set_owner("")
+    assert names_in(tmp_path / "t") == {"nothing-saved-yet"} and not folder.is_owned_by("")
+    folder.set_owner("torchrun 12 345")
+    folder.save_tokenizer("{}")
     save(folder, 2)
-    assert folder.belongs_to("torchrun 12 345") and not folder.belongs_to("torchrun 13 345")
+    assert folder.is_owned_by("torchrun 12 345") and not folder.is_owned_by("torchrun 13 345")
 
 
 def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:
-    folder = began(tmp_path / "t")
+    folder = new_folder(tmp_path / "t")
     save(folder, 3)
     path = tmp_path / "t" / "state.json"
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What a user set is used, or refused: nothing is ignored."""
+"""Settings of users are used or refused; none is ignored."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from clearhead.config import (
 from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.errors import ConfigError
 from clearhead.tasks.registry import get_task
-from clearhead.training.setup.validate_config import FROM_THE_DATA, check_held_out, check_settings
+from clearhead.training.setup.request import FROM_THE_DATA, check_held_out, check_settings
 from tests.tasks.all_tasks import TRAINABLE_TASKS
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -34,9 +34,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("classify", {"data": {"deduplicate": True}}, "data.deduplicate has no meaning for the task classify"),
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
-    ("tag", {"training": {"steps": 3, "epochs": 2}}, "given twice, by steps and epochs"),
+    ("tag", {"training": {"steps": 3, "epochs": 2}}, "set twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
-    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads pictures, the task classify text"),
+    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads images, the task classify reads text"),
     (
         "translate",
         {"model": {"family": "lstm", "num_heads": 4}},
@@ -52,7 +52,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("translate", {"model": {"norm_groups": 8}}, "with model.norm=layer, only with model.norm=group; leave it out"),
     ("image", {"model": {"family": "cnn", "pooling": "mean"}}, "model.pooling has no meaning"),
     ("image", {"model": {"pad_id": 3}}, "model.pad_id has no meaning for model.family=vit"),
-    ("lm", {"data": {"max_tokens": 2000}}, "data.max_tokens=2000 is more than the network has places for"),
+    ("lm", {"data": {"max_tokens": 2000}}, "data.max_tokens=2000 exceeds the positions of the model"),
     ("tag", {"training": {"validate_lines": 7}}, "training.validate_lines has no meaning for the task tag"),
     (
         "classify",
@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("task", "given", "message"), REFUSED)
-def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], message: str) -> None:
+def test_settings_without_effect_are_refused(task: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_settings(get_task(task), given, build(given, base=get_task(task).base))
 
@@ -110,7 +110,7 @@ def test_what_would_be_ignored_is_refused(task: str, given: dict[str, Any], mess
         ("image", {"family": "cnn", "norm": "rms"}, "model.norm has no meaning"),
     ],
 )
-def test_families_refuse_what_they_do_not_use(task: str, model: dict[str, Any], message: str) -> None:
+def test_families_refuse_settings_that_they_do_not_use(task: str, model: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         build({"model": model}, base=get_task(task).base)
 
@@ -122,7 +122,7 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def takes(task: str, section: str, field: str) -> bool:
-    """Whether a task takes a field that is set to the value that it has anyway."""
+    """Return whether a task accepts a field that is set to its default."""
     value = build(base=get_task(task).base).model_dump()[section][field]
     given = {section: {field: value}}
     try:
@@ -161,7 +161,7 @@ IDLE: dict[str, dict[str, set[str]]] = {
 
 @pytest.mark.parametrize("section", IDLE)
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_each_field_of_each_section_is_taken_or_refused(task: str, section: str) -> None:
+def test_each_field_of_each_section_is_used_or_refused(task: str, section: str) -> None:
     fields = SECTIONS[section].model_fields
     refused = {field for field in fields if not takes(task, section, field)}
     assert refused == IDLE[section].get(task, set())
@@ -175,7 +175,7 @@ def test_a_task_refuses_the_fields_that_its_network_does_not_use(task: str) -> N
         assert takes(task, "model", field) != is_idle, field
 
 
-def test_a_part_is_not_held_out_beside_a_validation_file() -> None:
+def test_nothing_is_held_out_with_a_validation_file() -> None:
     given = {"data": {"validation_share": 0.1}}
     check_held_out(given, [])
     check_held_out({}, [Path("valid.tsv")])
@@ -188,7 +188,7 @@ def test_recurrent_networks_need_no_heads() -> None:
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_every_task_has_a_sound_base(task: str) -> None:
+def test_every_task_has_valid_base_settings(task: str) -> None:
     chosen = get_task(task)
     assert build(base=chosen.base).task == task
     check_settings(chosen, {}, build(base=chosen.base))
@@ -197,12 +197,12 @@ def test_every_task_has_a_sound_base(task: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["bert-base", "bert-large"])
-def test_a_presets_head_gives_way_to_the_task(preset: str) -> None:
+def test_the_task_overrides_the_head_of_a_preset(preset: str) -> None:
     assert build(preset=preset, base=get_task("tag").base).model.head == "token_classification"
     assert build(preset=preset, base=get_task("mlm").base).model.head == "masked_lm"
 
 
-def test_two_tasks_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_different_tasks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.toml").write_text('task = "classify"\n', encoding="utf-8")
     arguments = [
         "train",

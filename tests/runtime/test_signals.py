@@ -165,7 +165,7 @@ def test_ctrl_c_ends_a_search_outside_of_the_core(engine: str) -> None:
 
 
 # The interpreter ends while a daemon thread is in the core. It then deletes the attributes of modules, when such
-# threads may no longer take the interpreter lock; the destructor of `Last` releases the lock for which the thread waits.
+# threads may no longer take the interpreter lock; the destructor of `Last` releases the lock that the thread waits for.
 ENDING = """
 import os, sys, threading, time
 import numpy as np

@@ -164,14 +164,14 @@ def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None"
 
 SHADES = " ░▒▓█"
 MASKED = "·"
-CELL = 2  # characters
-TALLEST = 12  # characters of a label above a column
+CELL_WIDTH = 2  # characters
+MAX_LABEL_HEIGHT = 12  # characters of a label above a column
 
 
 def draw(heat_map: HeatMap, console: Console) -> Iterator[Text]:
     """Yield the lines of a heat map; columns that do not fit the width follow below."""
     margin = max(map(len, map(_plain, heat_map.row_labels)), default=0)
-    per_line = max(1, (console.width - margin - 1) // CELL)
+    per_line = max(1, (console.width - margin - 1) // CELL_WIDTH)
     for start in range(0, len(heat_map.column_labels), per_line):
         columns = range(start, min(start + per_line, len(heat_map.column_labels)))
         yield from _head([heat_map.column_labels[number] for number in columns], margin)
@@ -209,7 +209,7 @@ def statistics_table(trace: Trace, maps: Sequence[HeatMap]) -> Table:
 
 def _head(labels: Sequence[str], margin: int) -> Iterator[Text]:
     """Yield the column labels, written vertically."""
-    shown = [_plain(label)[:TALLEST] for label in labels]
+    shown = [_plain(label)[:MAX_LABEL_HEIGHT] for label in labels]
     height = max(map(len, shown))
     for row in range(height):
         letters = "".join(f"{label.rjust(height)[row]:<{CELL}}" for label in shown)
@@ -221,8 +221,8 @@ def _cell(weight: float, is_allowed: bool, has_colour: bool) -> Text:
         return Text(f"{MASKED:<{CELL}}", style="dim")
     if has_colour:
         red, green, blue = weight_color(weight)
-        return Text(" " * CELL, style=Style(bgcolor=f"rgb({red},{green},{blue})"))
-    return Text(SHADES[min(len(SHADES) - 1, int(weight * len(SHADES)))] * CELL)
+        return Text(" " * CELL_WIDTH, style=Style(bgcolor=f"rgb({red},{green},{blue})"))
+    return Text(SHADES[min(len(SHADES) - 1, int(weight * len(SHADES)))] * CELL_WIDTH)
 
 
 def _plain(label: str) -> str:

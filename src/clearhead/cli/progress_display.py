@@ -41,7 +41,7 @@ def line_bar(size: int | None) -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
-def clock(seconds: float) -> str:
+def format_remaining_time(seconds: float) -> str:
     """Return minutes and seconds, or hours too, rounded up: 0:00 means that nothing is left."""
     whole = math.ceil(seconds)
     hours, minutes = whole // 3600, whole % 3600 // 60

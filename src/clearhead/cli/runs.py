@@ -12,7 +12,7 @@ from clearhead.cli.options import Json
 if TYPE_CHECKING:
     from clearhead.training.checkpoint.run_history import RunStatus
 
-WIDE = 240  # characters, if the output is not a terminal
+TABLE_WIDTH = 240  # characters, if the output is not a terminal
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -52,7 +52,7 @@ def _show(found: "list[RunStatus]") -> None:
     for run in found:
         table.add_row(*_cells(run))
     is_terminal = sys.stdout.isatty()
-    Console(highlight=False, markup=False, width=None if is_terminal else WIDE).print(table)
+    Console(highlight=False, markup=False, width=None if is_terminal else TABLE_WIDTH).print(table)
     for run in found:
         if run.problem:
             print(f"{run.folder}: {run.problem}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clearhead.serving.middleware import Limits
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-LOCAL = ("127.0.0.1", "localhost", "::1")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 @app.command()
@@ -27,7 +27,9 @@ def serve(
         list[Path], typer.Argument(metavar="DIR [DIR2]", help="Model folders; the page can compare two.")
     ],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL[0],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL_HOSTS[
+        0
+    ],
     tag: Tag = "",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
@@ -81,7 +83,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
         for model in models.values():
             model.require_tag()
             model.require_engine()
-        application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
+        application = make_app(models, limits, frozenset(LOCAL_HOSTS if host in LOCAL_HOSTS else ()))
         _print_address(host, listener.getsockname()[1])
         server = Server(application, limits)
         server.run(sockets=[listener])
@@ -97,7 +99,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
 def _print_address(host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"Serving on http://{shown}:{port} (Ctrl-C stops the server)", file=sys.stderr)
-    if host not in LOCAL:
+    if host not in LOCAL_HOSTS:
         print(f"warning: other machines can reach {host} without authentication", file=sys.stderr)
 
 

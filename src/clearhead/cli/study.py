@@ -130,16 +130,18 @@ class _ProgressDisplay:
 
     def cell_started(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
         """Show the cell that is measured now."""
-        from clearhead.cli.progress_display import clock
+        from clearhead.cli.progress_display import format_remaining_time
 
         self._cell, self._total = f"{done + 1}/{total}  {cell}", total
         if self._is_plain:
-            print(f"{self._cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
-        self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
+            print(f"{self._cell}  {format_remaining_time(seconds_left)} left", file=sys.stderr, flush=True)
+        self._bar.update(
+            self._task, total=total, description=f"{self._cell}  {format_remaining_time(seconds_left)} left"
+        )
 
     def progress(self, done: float, seconds_left: float) -> None:
         """Move the bar."""
-        from clearhead.cli.progress_display import clock
+        from clearhead.cli.progress_display import format_remaining_time
 
-        text = f"{self._cell}  {clock(seconds_left)} left"
+        text = f"{self._cell}  {format_remaining_time(seconds_left)} left"
         self._bar.update(self._task, completed=done, total=self._total, description=text)

@@ -6,7 +6,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 
-from clearhead.cli.progress_display import clock, stderr_progress
+from clearhead.cli.progress_display import format_remaining_time, stderr_progress
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.distributed.process_group import is_first_process
 from clearhead.training.loop.callbacks import Callback
@@ -25,7 +25,7 @@ def describe(progress: TrainingProgress) -> str:
     best = f"best {progress.best.figure}" if progress.best else "not validated yet"
     return (
         f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} {progress.unit}/s  "
-        f"{clock(progress.seconds_left)} left"
+        f"{format_remaining_time(progress.seconds_left)} left"
     )
 
 

@@ -120,8 +120,8 @@ def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> No
         (["--include", "Hund", "--exclude", "Hund"], "contradicts decoding.include='Hund'"),
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),
         (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram_size?"),
-        (["--stream", "--n-best", "2"], "--stream shows one translation"),
-        (["--stream", "--alternatives-at", "0"], "--stream shows one translation; leave out --n-best and --alt"),
+        (["--stream", "--n-best", "2"], "--stream prints one translation"),
+        (["--stream", "--alternatives-at", "0"], "--stream prints one translation; leave out --n-best and --alt"),
     ],
 )
 def test_user_errors_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]

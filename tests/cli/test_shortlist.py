@@ -59,8 +59,8 @@ def test_translations_contain_only_listed_tokens(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist is for lines of text, without --stream"),
-        (["--stream", "--shortlist", "{path}"], "--shortlist is for lines of text"),
+        (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist needs text input, without --stream"),
+        (["--stream", "--shortlist", "{path}"], "--shortlist needs text input"),
         (["--shortlist", "{path}.none"], "make it with clearhead shortlist"),
         (["--shortlist", "{train}"], "make it with clearhead shortlist"),
     ],

@@ -65,7 +65,7 @@ def test_runs_as_a_table_and_as_json(folder: Path, capsys: pytest.CaptureFixture
     assert main(["runs", str(folder / "nowhere")]) == 2
     assert "does not exist; expected a folder with runs" in capsys.readouterr().err
     assert main(["runs", str(folder / "data")]) == 0
-    assert capsys.readouterr().out.startswith("no runs below ")
+    assert capsys.readouterr().out.startswith("no training runs found in ")
 
 
 def test_curves_are_the_metrics(folder: Path) -> None:

@@ -35,20 +35,24 @@ def serve(
     compute_type: ComputeType = "float32",
     threads: Threads = 0,
     idle_seconds: Annotated[
-        int, typer.Option(min=1, help="Close a connection that sends no request for this long.")
+        int, typer.Option(min=1, help="Close a connection that has sent no request for this time.")
     ] = 20,
-    body_seconds: Annotated[int, typer.Option(min=1, help="Time for the body of a request to arrive.")] = 30,
+    body_seconds: Annotated[int, typer.Option(min=1, help="Maximum time for receiving the body of a request.")] = 30,
     shutdown_seconds: Annotated[
-        int, typer.Option(min=0, help="Time for running requests to finish after SIGTERM or Ctrl-C.")
+        int, typer.Option(min=0, help="Maximum time for running requests to finish after SIGTERM or Ctrl-C.")
     ] = 8,
     max_connections: Annotated[
         int | None,
-        typer.Option(min=1, help="Answer 503 to further connections. [default: 512, fewer if ulimit -n requires it]"),
+        typer.Option(
+            min=1,
+            help="Maximum number of connections; further ones receive status 503. "
+            "[default: 512, fewer if ulimit -n requires it]",
+        ),
     ] = None,
 ) -> None:
-    """Serve models over HTTP, with an inspection page. The server and the page open no connections to other hosts.
+    """Serve models over HTTP, with an inspection page. The server and the page do not connect to other hosts.
 
-    SIGTERM and Ctrl-C let running requests finish; a second signal stops the server at once.
+    After SIGTERM or Ctrl-C, running requests may finish; a second signal stops the server at once.
 
     Example: clearhead serve runs/de
     """

@@ -57,7 +57,7 @@ Texts = Annotated[int, typer.Option("--n-best", "--samples", min=1, help="Number
 @app.command()
 def generate(
     folder: Folder,
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to continue.", show_default=False)] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.", show_default=False)] = "",
     lines: Annotated[
         bool, typer.Option("--lines", help="Read prompts from standard input, one per line; requires --json.")
     ] = False,

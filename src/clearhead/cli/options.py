@@ -15,13 +15,13 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.", sho
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...", help="Training files in the format of --task; may be .gz or .zst.", show_default=False
+        metavar="FILE", help="Training files in the format of --task; may be .gz or .zst.", show_default=False
     ),
 ]
 TestFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...",
+        metavar="FILE",
         help="Test files in the format of the training files; may be .gz or .zst.",
         show_default=False,
     ),
@@ -29,7 +29,7 @@ TestFiles = Annotated[
 PairFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...",
+        metavar="FILE",
         help="Sentence pairs: a .tsv, .csv, .jsonl or .parquet file, or two text files with one sentence per line; "
         "may be .gz or .zst.",
         show_default=False,
@@ -46,7 +46,7 @@ ColumnsOption = Annotated[
 ]
 Images = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[IMAGE.png...]", help="PNG files, for image models.", show_default=False),
+    typer.Argument(metavar="IMAGE.png", help="PNG files, for image models.", show_default=False),
 ]
 Settings = Annotated[
     list[str],

@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def runs(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="Folders to search for runs. [default: current folder]"),
+        typer.Argument(metavar="DIR", help="Folders to search for runs. [default: current folder]"),
     ] = None,
     as_json: Json = False,
 ) -> None:

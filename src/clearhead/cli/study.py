@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the study. [default: list all]")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the study. [default: list all]")] = "",
     minutes: Annotated[
         float | None,
         typer.Option(

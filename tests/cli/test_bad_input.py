@@ -141,7 +141,7 @@ TESTS = [
     ("mlm", "t.txt", "\n \n", r"t\.txt: expected text, found only blank lines"),
     ("lm", "t.txt", "", r"t\.txt: expected text, the file is empty"),
     ("denoise", "t.jsonl", "[]\n", r't\.jsonl:1: expected an object with "text", got'),
-    ("image", "t.png", "no picture", r"t\.png"),
+    ("image", "t.png", "not an image", r"t\.png"),
     ("caption", "t.tsv", "gone.png\ta dog\n", r"t\.tsv:1: .*gone\.png: no such file"),
 ]  # fmt: skip
 
@@ -166,7 +166,7 @@ def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: P
         path.write_text(LONG * times, encoding="utf-8")
         capsys.readouterr()
         assert main(["evaluate", folder, str(path), "--json"]) == 0
-        key = {"mlm": "hidden", "lm": "tokens"}[task]
+        key = {"mlm": "masked", "lm": "tokens"}[task]
         counts.append(int(re.findall(rf"{key}:(\d+)", capsys.readouterr().out)[0]))
     assert counts[1] == pytest.approx(2 * counts[0], rel=0.02) and counts[0] > 100
 
@@ -198,7 +198,7 @@ def test_files_that_are_not_images(models: Models, tmp_path: Path, capsys: Run) 
     PillowImage.fromarray(np.zeros((4, 6), dtype=np.uint8)).save(wide)
     whole = next((write_files(tmp_path, "image") / "0").iterdir())
     torn.write_bytes(whole.read_bytes()[:-20])
-    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    (tmp_path / "text.png").write_text("not an image", encoding="utf-8")
     for name in ("wide.png", "torn.png", "text.png"):
         capsys.readouterr()
         assert main(["classify", folder, str(tmp_path / name)]) == 2

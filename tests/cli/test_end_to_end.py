@@ -193,7 +193,7 @@ def test_a_signal_keeps_the_best_model(trained: Trained, tmp_path: Path, number:
 
 BAD = [
     (["translate", "{none}"], "none"),
-    (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam of at least 9, not 4"),
+    (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam size of at least 9, not 4"),
     (["translate", "{model}", "--beam", "0"], "decoding.beam_size=0"),
     (["translate", "{model}", "--set", "model.dropout=0"], "expected decoding"),
     (["translate", "{model}", "--set", "decoding.length_penalti=1"], "did you mean decoding.length_penalty?"),

@@ -47,10 +47,10 @@ def test_the_terminal_shows_words_and_weights(trained: Trained, capsys: pytest.C
     assert lines[0] == SOURCE and lines[1] == f"→ {trace.target_text}"
     assert lines[2] == f"log-probability {trace.log_prob:.3f}"
     assert any(line.startswith("cross.1.1: layer 1, head 1 of cross") for line in lines)
-    for place, weights_S in zip(trace.outputs, trace.weights("cross", 1, 1), strict=True):
+    for output, weights_S in zip(trace.outputs, trace.weights("cross", 1, 1), strict=True):
         cells = "".join(" ░▒▓█"[min(4, int(weight * 5))] * 2 for weight in weights_S)
-        assert any(line.rstrip() == f"{place.text:>{max(len(one.text) for one in trace.outputs)}} {cells}".rstrip()
-                   for line in lines), place  # fmt: skip
+        assert any(line.rstrip() == f"{output.text:>{max(len(one.text) for one in trace.outputs)}} {cells}".rstrip()
+                   for line in lines), output  # fmt: skip
 
 
 def test_without_a_head_all_are_listed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

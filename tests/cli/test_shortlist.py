@@ -32,7 +32,7 @@ def test_translations_contain_only_listed_tokens(
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = model.load_shortlist(path)
     assert {5, 600} <= {*found.allowed_targets([5, 600])} and 2 not in found.allowed_targets([2]), (
-        "text may be copied, special pieces not"
+        "text may be copied, special tokens may not"
     )
     assert [one["text"] for one in records] == [
         one.text for one in model.translate_many(lines, beam_size=2, shortlist=found)
@@ -61,8 +61,8 @@ def test_translations_contain_only_listed_tokens(
     [
         (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist needs text input, without --stream"),
         (["--stream", "--shortlist", "{path}"], "--shortlist needs text input"),
-        (["--shortlist", "{path}.none"], "make it with clearhead shortlist"),
-        (["--shortlist", "{train}"], "make it with clearhead shortlist"),
+        (["--shortlist", "{path}.none"], "create one with clearhead shortlist"),
+        (["--shortlist", "{train}"], "create one with clearhead shortlist"),
     ],
 )
 def test_incompatible_options_are_one_line(

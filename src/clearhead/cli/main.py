@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "clearhead"
         message = getattr(error, "format_message", error.__str__)()
-        return _fail(f"{path}: {' '.join(message.split())} See {path} --help.")
+        return _fail(f"{path}: {' '.join(message.split()).removesuffix('.')}. See {path} --help.")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of a pipe such as `| head` has closed it

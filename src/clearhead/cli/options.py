@@ -67,8 +67,7 @@ EvaluationSettings = Annotated[
     typer.Option(
         "--set",
         metavar="SECTION.FIELD=VALUE",
-        help="Set a decoding or table setting, such as decoding.length_penalty=0.8 or data.header=no; "
-        "repeatable.",
+        help="Set a decoding or table setting, such as decoding.length_penalty=0.8 or data.header=no; repeatable.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -23,9 +23,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 @app.command()
 def serve(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Model folders; the page can compare two.")
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Model folders; the page can compare two.")],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL_HOSTS[
         0

@@ -22,8 +22,8 @@ LONG = "The old dog eats the grass " * 300  # one sentence with more tokens than
 
 def set_stdin(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
     """Replace standard input."""
-    given = text.encode() if isinstance(text, str) else text
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    data = text.encode() if isinstance(text, str) else text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def refused(capsys: Run) -> str:

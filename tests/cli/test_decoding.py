@@ -182,8 +182,8 @@ def test_impossible_alignments_are_refused(
 ) -> None:
     (tmp_path / "bad.jsonl").write_text('{"source": "a", "target": "b", "alignment": [[0]]}\n')
     (tmp_path / "beyond.jsonl").write_text('{"source": "a", "target": "b", "alignment": [[0, 1]]}\n')
-    places = {"bad": tmp_path / "bad.jsonl", "beyond": tmp_path / "beyond.jsonl"}
-    given = [option.format(**places) for option in options]
-    assert main(["align", str(trained.folder), str(trained.test), *given]) == 2
+    paths = {"bad": tmp_path / "bad.jsonl", "beyond": tmp_path / "beyond.jsonl"}
+    arguments = [option.format(**paths) for option in options]
+    assert main(["align", str(trained.folder), str(trained.test), *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and message in captured.err.splitlines()[-1]

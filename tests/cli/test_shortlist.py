@@ -69,8 +69,8 @@ def test_incompatible_options_are_one_line(
     options: list[str], message: str, trained: Trained, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    given = [option.format(path=path, train=trained.train) for option in options]
-    assert main(["translate", str(trained.folder), *given]) == 2
+    arguments = [option.format(path=path, train=trained.train) for option in options]
+    assert main(["translate", str(trained.folder), *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and message in captured.err and len(captured.err.splitlines()) == 1
 

@@ -116,7 +116,7 @@ def test_missing_and_unexpected_tensors_are_listed(
     assert "missing cls.predictions.bias; unexpected adapter.down" in message
 
 
-def test_a_tie_that_does_not_hold_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tied_weights_that_differ_are_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(saved, tmp_path / "model")
     change(folder, **{"cls.predictions.decoder.weight": torch.ones(len(BERT_TOKENS), 22)})
     assert "must be tied to bert.embeddings.word_embeddings.weight" in refused(folder, capsys)

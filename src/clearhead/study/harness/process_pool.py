@@ -199,7 +199,7 @@ def _run_worker(pipe: Connection, study_class: type[Any], settings: dict[str, An
 
 
 class _PipeCallback(NullCallback, Callback):
-    """Callback that sends training progress to the parent process; a closed pipe raises an error, which ends this one."""
+    """Callback that sends training progress to the parent process; an error for a closed pipe ends this process."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe, self.last_sent = pipe, 0.0

@@ -115,7 +115,7 @@ def attention_links(local: str, projections: Sequence[str], output: str, bias: b
 def joint_projection_links(
     local: str, weight: str, bias: str, arrangement: Arrangement = "same"
 ) -> Iterator[TensorLink]:
-    """Yield the links of the projections of queries, keys and values that one external layer concatenates."""
+    """Yield the links of the projections of queries, keys and values, which are one external layer."""
     for block, name in enumerate(PROJECTIONS):
         yield TensorLink(f"{local}.{name}.weight", weight, arrangement, block=block, num_blocks=len(PROJECTIONS))
         yield TensorLink(f"{local}.{name}.bias", bias, block=block, num_blocks=len(PROJECTIONS))

@@ -87,7 +87,7 @@ def _sampling(options: SettingsReader) -> dict[str, Any]:
 
 
 def _max_tokens(options: SettingsReader) -> dict[str, Any]:
-    """Return the setting that limits the output; empty if there is no limit."""
+    """Return the setting that limits the output; empty if the output is unlimited."""
     return {"max_tokens": options.positive_int("max_new_tokens")} if options.get("max_new_tokens") else {}
 
 

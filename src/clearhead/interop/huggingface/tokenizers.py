@@ -22,7 +22,7 @@ from clearhead.interop.subword_tokenizers import self_contained_sentencepiece_to
 
 TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 CLEARHEAD_FILE = "clearhead_tokenizer.json"
-"""Tokenizer in clearhead's format, for a tokenizer that one tokenizer.json cannot represent; `clearhead import` reads
+"""Tokenizer in clearhead's format, if a single tokenizer.json cannot represent the tokenizer; `clearhead import` reads
 it."""
 CLEARHEAD_SECTION = "clearhead"
 """Key in tokenizer_config.json with the settings of a tokenizer that clearhead trained."""

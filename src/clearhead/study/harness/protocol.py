@@ -2,8 +2,8 @@
 
 A decision rule is a list of requirements that is fixed before anything is measured. Each requirement derives one
 quantity from the numbers of a seed, and its two bounds classify this quantity as passed, failed or inconclusive. If the
-seeds disagree, the requirement is inconclusive. No average is taken over the seeds, so a single lucky seed cannot
-decide a claim.
+seeds disagree, the requirement is inconclusive. Results are not averaged over the seeds, so a single lucky seed
+cannot decide a claim.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -59,7 +59,7 @@ def config(**options: Any) -> ModelConfig:
     return ModelConfig.model_validate({**SIZES, **options})
 
 
-def shaken(module: Module) -> Module:
+def with_random_weights(module: Module) -> Module:
     """Return the module in evaluation mode with random weights and running statistics, none of them 0 or 1."""
     with torch.no_grad():
         for parameter in module.parameters():
@@ -89,15 +89,15 @@ def close(actual: Tensor, expected: Tensor, is_touchy: bool = False) -> None:
 
 
 def transformer(options: dict[str, Any]) -> Transformer:
-    return shaken(Transformer(config(**options, scale_output="scale_attention" in options))).double()
+    return with_random_weights(Transformer(config(**options, scale_output="scale_attention" in options))).double()
 
 
 def language_model(options: dict[str, Any]) -> LanguageModel:
-    return shaken(LanguageModel(config(**options, family="decoder"))).double()
+    return with_random_weights(LanguageModel(config(**options, family="decoder"))).double()
 
 
 def text_encoder(options: dict[str, Any]) -> TextEncoder:
-    return shaken(TextEncoder(config(**options, family="encoder", head="classification"))).double()
+    return with_random_weights(TextEncoder(config(**options, family="encoder", head="classification"))).double()
 
 
 def sources() -> Tensor:

@@ -25,11 +25,11 @@ from tests.model.options import (
     each_combination,
     ids,
     language_model,
-    shaken,
     sources,
     steps,
     text_encoder,
     transformer,
+    with_random_weights,
 )
 
 
@@ -124,7 +124,9 @@ def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str
 
 
 def test_pooler_is_a_layer_on_the_pooled_state() -> None:
-    encoder = shaken(TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True)))
+    encoder = with_random_weights(
+        TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True))
+    )
     output = encoder(sources())
     assert encoder.width == D and encoder.pooler is not None
     first_ND = output.states_BSD[:, 0]
@@ -134,7 +136,7 @@ def test_pooler_is_a_layer_on_the_pooled_state() -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_captioning_steps_equal_one_pass(positions: str) -> None:
-    model = shaken(
+    model = with_random_weights(
         Transformer(config(input="image", image_size=6, patch_size=2, image_channels=3, positions=positions))
     )
     images_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)

@@ -22,7 +22,7 @@ from clearhead.kernels import dropout_seed
 from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot
 from clearhead.model.registry import build_model
-from tests.model.options import shaken
+from tests.model.options import with_random_weights
 
 V, PAD, START, END = 23, 0, 2, 3
 SMALL: dict[str, Any] = {
@@ -415,7 +415,7 @@ def compare_with_plain_torch(model: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_kernels_give_the_gradients_of_plain_torch(name: str) -> None:
-    compare_with_plain_torch(shaken(build(TRAINED[name], dropout=0.0)), name)
+    compare_with_plain_torch(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
 
 
 def is_always_padded(settings: dict[str, Any]) -> bool:
@@ -427,9 +427,9 @@ def is_always_padded(settings: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", [name for name, settings in TRAINED.items() if is_always_padded(settings)])
 def test_kernels_drop_what_plain_torch_drops(name: str) -> None:
     """A padding-free mask has other rows; with padding, all masks are equal."""
-    model = shaken(build(TRAINED[name], dropout=0.1))
+    model = with_random_weights(build(TRAINED[name], dropout=0.1))
     compare_with_plain_torch(model, name)
-    without = train_once(shaken(build(TRAINED[name], dropout=0.0)), name)
+    without = train_once(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
     assert not torch.allclose(train_once(model, name)[0], without[0], atol=1e-3)
 
 

@@ -61,12 +61,13 @@ def _gain_on_longest(runs: SeedNumbers) -> float:
 BOTTLENECK_RULE = DecisionRule(
     (
         Requirement("without attention, quality declines with length (BLEU lost from the shortest to the longest)",
-                    lambda runs: _decline(runs, WITHOUT), 5.0, 1.0, "readers notice five BLEU, not one"),
+                    lambda runs: _decline(runs, WITHOUT), 5.0, 1.0,
+                    "readers notice a difference of five BLEU, but not of one"),
         Requirement("on the longest sentences attention is better (BLEU)", _gain_on_longest, 5.0, 1.0,
-                    "readers notice five BLEU, not one"),
+                    "readers notice a difference of five BLEU, but not of one"),
         Requirement("attention removes at least half of the decline (fraction that remains)",
                     lambda runs: max(0.0, _decline(runs, WITH)) / max(1e-9, _decline(runs, WITHOUT)), 0.5, 0.9,
-                    "half of it is an improvement, a tenth is not"),
+                    "removing half of the decline is an improvement, removing a tenth is not"),
     )
 )  # fmt: skip
 BOTTLENECK_INFO = StudyInfo(

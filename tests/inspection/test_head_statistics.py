@@ -17,10 +17,10 @@ from clearhead.inspection.analyses.head_statistics import (
     HeadStatistics,
     diagonality,
     entropy,
-    find_antecedents,
     head_statistics,
+    rank_heads_by_coreference,
 )
-from clearhead.inspection.analyses.word_attention import align_heads, word_attention
+from clearhead.inspection.analyses.word_attention import rank_heads_by_alignment, word_attention
 from clearhead.inspection.trace.head_ref import AttentionKind, HeadRef
 from clearhead.inspection.trace.trace_types import Floats, Trace, TracedAttention
 from tests.inspection.small_models import TEXT, small_model, write_image
@@ -100,14 +100,14 @@ def test_the_head_that_aligns_is_found(trained: Trained) -> None:
     aligned = [with_heads(trace, "cross", np.full_like(gold, 1 / gold.shape[1]), gold)
                for trace, links in zip(traces, one_to_one, strict=True)
                for gold in [gold_weights(trace, links)]]  # fmt: skip
-    found = align_heads([word_attention(one) for one in aligned], one_to_one)
+    found = rank_heads_by_alignment([word_attention(one) for one in aligned], one_to_one)
     assert found[0].head_ref == HeadRef("cross", 0, 1)
     words = sum(len(grammar.split_words(one.target)) for one in examples)
     linked = sum(map(len, one_to_one))
     assert found[0].error_rate == pytest.approx(1 - 2 * linked / (words + linked))
     assert [one.head_ref for one in found if one.error_rate < 0.5] == [HeadRef("cross", 0, 1), HeadRef("cross", 0)]
     with pytest.raises(ClearheadError, match="got none"):
-        align_heads([], [])
+        rank_heads_by_alignment([], [])
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
@@ -132,7 +132,7 @@ def test_the_head_that_finds_antecedents_is_found(kind: AttentionKind, trained: 
                 elif position.word == row and other.word not in (noun, -1):
                     blind_TS[number, column] = 0.5
         made.append(with_heads(trace, kind, blind_TS, weights_TS))
-    found = find_antecedents(made, pronouns)
+    found = rank_heads_by_coreference(made, pronouns)
     assert [one.head_ref.head for one in found] == [1, 0]
     assert found[0].accuracy == 1 and found[1].accuracy == 0 and found[0].num_pronouns == len(examples)
     counts = [pronoun.target_index if kind == "decoder" else len(grammar.split_words(one.source)) - 1

@@ -13,7 +13,7 @@ from clearhead.data.readers.pairs import AlignedPair, Pair
 from clearhead.engines import torch_forward
 from clearhead.errors import ClearheadError, DataError
 from clearhead.inspection.analyses.word_alignment import choose_head, default_head
-from clearhead.inspection.analyses.word_attention import align_heads, word_attention
+from clearhead.inspection.analyses.word_attention import rank_heads_by_alignment, word_attention
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.tasks import scoring
 from tests.cli.test_inspect import saved
@@ -45,7 +45,7 @@ def test_a_batch_aligns_as_a_trace_of_each_pair_does(name: str) -> None:
             assert [one.target_words for one in found] == [tuple(one.target_words) for one in traced]
     gold = [one.links(num_layers - 1, 0) for one in traced]
     chosen = choose_head(model, [AlignedPair(*each) for each in zip(PAIRS, gold, strict=True)], "gold")
-    best = align_heads(traced, gold)[0]
+    best = rank_heads_by_alignment(traced, gold)[0]
     assert (chosen.head_ref, chosen.error_rate) == (best.head_ref, best.error_rate) and chosen.error_rate == 0
 
 

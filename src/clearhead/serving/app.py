@@ -130,7 +130,7 @@ def _add_trace_routes(app: FastAPI, store: TraceStore) -> None:
     @app.post("/v1/trace")
     def trace(request: TraceRequest, cancellation: RequestCancellation) -> Response:
         """Trace a model on one input; the response has an id, by which tensors can be requested."""
-        return _json_response(_json_views().summary(store.make(request, cancellation)))
+        return _json_response(_json_views().summary(store.get_or_create(request, cancellation)))
 
     @app.get("/v1/trace/{trace_id}")
     def complete_trace(trace_id: str) -> Response:

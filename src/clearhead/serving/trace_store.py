@@ -97,7 +97,7 @@ class TraceStore:
             404, "no_such_trace", f"trace {trace_id!r} is not stored, or no longer; request it again at /v1/trace", "id"
         )
 
-    def make(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
+    def get_or_create(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
         """Return the trace of a request, from the store if the same request was made before.
 
         Raises RequestCancelledError if `cancellation` is set before the search has ended.

@@ -97,7 +97,7 @@ def _grid_distances(trace: Trace) -> Doubles:
 
 
 @dataclass(frozen=True)
-class HeadAntecedent:
+class HeadCoreference:
     """How often the most attended word of a head, from a pronoun, is the pronoun's antecedent."""
 
     head_ref: HeadRef
@@ -110,7 +110,7 @@ class HeadAntecedent:
     num_pronouns: int
 
 
-def find_antecedents(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> list[HeadAntecedent]:
+def rank_heads_by_coreference(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> list[HeadCoreference]:
     """Return the antecedent accuracy of every head, most accurate first.
 
     encoder: from "it" to its noun in the source; decoder: from the step that generates the pronoun to the noun in the
@@ -119,13 +119,13 @@ def find_antecedents(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> li
     if not traces:
         raise InspectionError("expected traces of sentences with a pronoun, got none")
     kinds = [kind for kind in ATTENTION_KINDS if kind in traces[0].kinds]
-    results = [result for kind in kinds for result in _antecedents_of_kind(traces, pronouns, kind)]
+    results = [result for kind in kinds for result in _coreference_of_kind(traces, pronouns, kind)]
     return sorted(results, key=lambda result: (-result.accuracy, -result.mean_weight))
 
 
-def _antecedents_of_kind(
+def _coreference_of_kind(
     traces: Sequence[Trace], pronouns: Sequence[Pronoun], kind: AttentionKind
-) -> list[HeadAntecedent]:
+) -> list[HeadCoreference]:
     hits, antecedent_weights, chances = [], [], []
     for trace, pronoun in zip(traces, pronouns, strict=True):
         query_word = pronoun.index if kind == "encoder" else pronoun.target_index
@@ -143,6 +143,6 @@ def _antecedents_of_kind(
     accuracy_LH, weight_LH = np.mean(hits, 0), np.mean(antecedent_weights, 0)
     chance = float(np.mean(chances))
     return [
-        HeadAntecedent(HeadRef(kind, layer, head), float(accuracy), float(weight_LH[layer, head]), chance, len(traces))
+        HeadCoreference(HeadRef(kind, layer, head), float(accuracy), float(weight_LH[layer, head]), chance, len(traces))
         for (layer, head), accuracy in np.ndenumerate(accuracy_LH)
     ]

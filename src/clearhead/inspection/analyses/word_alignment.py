@@ -17,7 +17,12 @@ from clearhead.config import ModelConfig
 from clearhead.config.model import RECURRENT
 from clearhead.data.readers.pairs import AlignedPair, Links, Pair
 from clearhead.errors import DataError, InspectionError, TaskError
-from clearhead.inspection.analyses.word_attention import WordAttention, WordSpans, aggregate_by_word, align_heads
+from clearhead.inspection.analyses.word_attention import (
+    WordAttention,
+    WordSpans,
+    aggregate_by_word,
+    rank_heads_by_alignment,
+)
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
 from clearhead.tasks.registry import get_task
@@ -78,7 +83,7 @@ def choose_head(model: LoadedModel, gold: Sequence[AlignedPair], path: Path | st
                 path, aligned.pair.line, f"the alignment refers to words beyond the {num_source} source words and "
                 f"{num_target} target words of the pair; count words and punctuation marks from 0",
             )  # fmt: skip
-    best = align_heads(attentions, [aligned.links for aligned in gold])[0]
+    best = rank_heads_by_alignment(attentions, [aligned.links for aligned in gold])[0]
     return ChosenHead(best.head_ref, best.error_rate, len(gold))
 
 

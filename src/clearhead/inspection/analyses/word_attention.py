@@ -74,7 +74,7 @@ class HeadAlignment:
     error_rate: float
 
 
-def align_heads(attentions: Sequence[WordAttention], gold: Sequence[Links]) -> list[HeadAlignment]:
+def rank_heads_by_alignment(attentions: Sequence[WordAttention], gold: Sequence[Links]) -> list[HeadAlignment]:
     """Return the alignment error rate over a corpus of each cross-attention head and layer mean, best first."""
     if not attentions:
         raise InspectionError("expected sentence pairs to measure alignment on, got none")

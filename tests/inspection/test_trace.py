@@ -229,12 +229,12 @@ def test_json_contains_the_selected_attention(name: str, tmp_path: Path) -> None
     ("name", "arguments", "part"),
     [
         ("transformer", {"text": " "}, "expected a text"),
-        ("transformer", {"text": "dog " * 10_000}, "tokens, the model takes 63"),
-        ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model takes 64"),
+        ("transformer", {"text": "dog " * 10_000}, "tokens, the model accepts 63"),
+        ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model accepts 64"),
         ("transformer", {"text": TEXT, "hypothesis": 9}, "hypotheses of the search, counted from 0; got 9"),
         ("transformer", {"text": TEXT, "tokens": [10**6]}, "expected one or more tokens"),
         ("encoder for labels", {"text": TEXT, "target": "no label"}, "one of the labels animal"),
-        ("encoder for tags", {"text": TEXT, "target": "O"}, "takes no target"),
+        ("encoder for tags", {"text": TEXT, "target": "O"}, "accepts no target"),
         ("patches", {"text": TEXT}, "reads images"),
     ],
 )

@@ -99,7 +99,7 @@ def test_errors_name_the_line_of_a_pair() -> None:
     ):
         with pytest.raises(DataError, match=message):
             model.align([*PAIRS, pair], path="x.tsv")
-    with pytest.raises(ClearheadError, match="expected a layer of 0 to 1 and a head of 0 to 1, got cross"):
+    with pytest.raises(ClearheadError, match="expected a layer from 0 to 1 and a head from 0 to 1, got cross"):
         model.align(PAIRS, HeadRef("cross", 2))
 
 

@@ -134,7 +134,7 @@ REFUSED = {
     "a head to ablate": ({"ablated": "cross.9.0"}, "expected a layer of cross from 0 to 0, got 9"),
     "a beam": ({"beam_size": "many"}, "beam_size"),
     "a hypothesis": ({"hypothesis": "9"}, "hypothesis: expected 0 to 3, got 9"),
-    "a target": ({"target": "Weil 🙂 ."}, "the tokenizer does not know"),
+    "a target": ({"target": "Weil 🙂 ."}, "not in the vocabulary"),
     "tokens": ({"tokens": "999999"}, "999999"),
 }
 

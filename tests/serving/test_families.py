@@ -100,7 +100,7 @@ def test_masks_are_filled_in_the_text(browser: Browser) -> None:
     gap = next(number for number, position in enumerate(seen.source) if position.text == "<mask>")
     with opened(browser, name, tab="answer"):
         assert browser.text("#output") == f"The old {seen.outputs[gap].text.removeprefix('▁')} eats the grass."
-        assert browser.text("#panel h3") == "For <mask>"
+        assert browser.text("#panel h3") == "Candidates for <mask>"
     with opened(browser, name, text="The old dog."):
         assert "no mask" in browser.text("#output")
 

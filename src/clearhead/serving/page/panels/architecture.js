@@ -93,7 +93,7 @@ export const architecture = {
   async draw(root, app) {
     if (!state.block && state.kind) set({ block: state.kind }, { quiet: true });
     const placement = app.model.config.norm_placement === "pre" ? "x + f(norm(x))" : "norm(x + f(x))";
-    root.append(el("div", { class: "halves" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(app.model.description, ["transformer", "encoder", "decoder", "vit"].includes(app.model.config.family) ? `Output of a sub-layer f with its residual connection: ${placement}. Edges: positions × width.` : "Edges: positions × width.")), saveButtons(() => root.querySelector("svg.map"), "architecture")), el("div", { class: "scroll", tabindex: 0, id: "map-box" }, drawMap(app))),
+    root.append(el("div", { class: "halves" }, el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading(app.model.description, ["transformer", "encoder", "decoder", "vit"].includes(app.model.config.family) ? `Each sub-layer f computes ${placement}. Edges: positions × width.` : "Edges: positions × width.")), saveButtons(() => root.querySelector("svg.map"), "architecture")), el("div", { class: "scroll", tabindex: 0, id: "map-box" }, drawMap(app))),
       el("section", { class: "card", id: "explained", "aria-live": "polite" }, explain(app))));
   },
   async update(root, app, changed) {

@@ -66,6 +66,6 @@ export const compare = {
     root.append(el("section", { class: "card stack" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Compare", "The head is the one that is selected in the panel Attention.")), saveButtons(() => box, "comparison")),
       el("div", { class: "row" }, el("label", { class: "inline" }, "Second model", model), !app.model.reads_images && text, button("Compare", run, { id: "compare-run", class: "primary" })), box));
     if (state.second_model || state.second_text) await run();
-    else box.replaceChildren(note(app.models.length > 1 ? "Select a second model or change the sentence, then click Compare." : "Change the sentence, then click Compare. To compare two models, start the server with two folders: clearhead serve DIR DIR2."));
+    else box.replaceChildren(note(app.models.length > 1 ? "Select a second model or change the sentence, then click “Compare”." : "Change the sentence, then click “Compare”. To compare two models, start the server with two folders: clearhead serve DIR DIR2."));
   },
 };

@@ -22,10 +22,10 @@ function describeCell(trace, kind, isRenormalized, row, column, weight, isAllowe
 
 function describeStatistics(trace) {
   const head = trace.heads.find((other) => headRef(other) === headRef(state));
-  const statistics = [`${headRef(head)} (layers and heads are counted from 0)`, `mean entropy ${fixed(head.entropy)} nats`];
+  const statistics = [`${headRef(head)} (counted from 0)`, `entropy ${fixed(head.entropy)} nats`];
   if (head.distance !== null) statistics.push(`mean distance ${fixed(head.distance, 2)}`);
   if (head.diagonality !== null) statistics.push(`diagonality ${fixed(head.diagonality, 2)}`);
-  return [...statistics, `${(100 * head.special_share).toFixed(0)} % of the weight on special tokens`].join(" · ");
+  return [...statistics, `${(100 * head.special_share).toFixed(0)} % of weight on special tokens`].join(" · ");
 }
 
 const SIDES = { encoder: ["key", "query"], decoder: ["key", "query"], cross: ["source", "predicted token"] };

@@ -19,10 +19,10 @@ function heatMap(table) {
   const largest = Math.max(...table.map((row) => Math.max(...row.map(Math.abs))));
   const size = Math.min(14, 480 / width);
   const [W, H] = [width * size, height * 3];
-  return svg("svg", { width: W + 70, height: H + 40, role: "img", "aria-label": "Heat map of position encodings", class: "heat" },
-    svg("image", { x: 54, y: 6, width: W, height: H, preserveAspectRatio: "none", "image-rendering": "pixelated", href: drawCells(table.map((row) => row.map((x) => x / largest)), null, diverging).toDataURL() }),
-    svg("text", { x: 50, y: 16, "text-anchor": "end", "font-size": 11, fill: themeColor("quiet") }, "position 0"), svg("text", { x: 50, y: H + 6, "text-anchor": "end", "font-size": 11, fill: themeColor("quiet") }, String(height - 1)),
-    svg("text", { x: 54, y: H + 24, "font-size": 11, fill: themeColor("quiet") }, `${width} dimensions →`));
+  return svg("svg", { width: W + 80, height: H + 40, role: "img", "aria-label": "Heat map of position encodings", class: "heat" },
+    svg("image", { x: 64, y: 6, width: W, height: H, preserveAspectRatio: "none", "image-rendering": "pixelated", href: drawCells(table.map((row) => row.map((x) => x / largest)), null, diverging).toDataURL() }),
+    svg("text", { x: 60, y: 16, "text-anchor": "end", "font-size": 11, fill: themeColor("quiet") }, "position 0"), svg("text", { x: 60, y: H + 6, "text-anchor": "end", "font-size": 11, fill: themeColor("quiet") }, String(height - 1)),
+    svg("text", { x: 64, y: H + 24, "font-size": 11, fill: themeColor("quiet") }, `${width} dimensions →`));
 }
 
 function curve(values, label, { low, high, left = "0", right }) {

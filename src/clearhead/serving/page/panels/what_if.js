@@ -81,7 +81,7 @@ export const whatIf = {
   async draw(root, app) {
     const hasHeads = app.trace.heads.length > 0;
     const effect = el("section", { class: "card", id: "effect", "aria-live": "polite" });
-    const allHeads = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Click Try every head to ablate one head at a time and to compare the effects."));
+    const allHeads = el("section", { class: "card", id: "all-heads" }, el("p", { class: "quiet" }, "Click “Try every head” to ablate one head at a time and to compare the effects."));
     const tryAll = button("Try every head", () => { set({ all_heads: "1" }); showErrors(app, allHeads, showAllHeads(app, allHeads)); }, { id: "try-all" });
     const selection = el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Ablate", "The output of an ablated head or sub-layer becomes zero.")), button("None", () => set({ whatif: "" })), hasHeads && tryAll), ablationTable(app));
     root.append(el("div", { class: "halves" }, selection, el("div", { class: "stack" }, effect, hasHeads && allHeads)));

@@ -180,5 +180,5 @@ class SecurityMiddleware:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            message = f"expected the complete body within {self.limits.body_seconds} s, got {len(body):,} bytes"
-            raise RequestError(408, "slow_body", f"{message}; send the request again") from None
+            reason = f"expected the complete body within {self.limits.body_seconds} s, got {len(body):,} bytes"
+            raise RequestError(408, "slow_body", f"{reason}; send the request again") from None

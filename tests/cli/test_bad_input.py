@@ -136,7 +136,7 @@ TESTS = [
     ("classify", "t.jsonl", '{"text": "a", "label": 3}\n', r't\.jsonl:1: expected a string as "label", got \'?3'),
     ("tag", "t.conll", "The O\ndog E-X\n", r"t\.conll:2: expected the tag O, or B- or I- and a type .* BIO tags"),
     ("tag", "t.conll", "The O\ndog B-\n", r"t\.conll:2: expected the tag O, or B- or I- and a type"),
-    ("tag", "t.conll", "The O\ndog B-Y\n", r"t\.conll:2: the type 'Y' is none of the types trained on; these are X"),
+    ("tag", "t.conll", "The O\ndog B-Y\n", r"t\.conll:2: expected a type of the training data \(X\), found 'Y'"),
     ("tag", "t.conll", "The\n", r"t\.conll:1: expected a word and its tag"),
     ("mlm", "t.txt", "\n \n", r"t\.txt: expected text, found only blank lines"),
     ("lm", "t.txt", "", r"t\.txt: expected text, the file is empty"),
@@ -166,7 +166,7 @@ def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: P
         path.write_text(LONG * times, encoding="utf-8")
         capsys.readouterr()
         assert main(["evaluate", folder, str(path), "--json"]) == 0
-        key = {"mlm": "hidden", "lm": "tokens"}[task]
+        key = {"mlm": "masked", "lm": "tokens"}[task]
         counts.append(int(re.findall(rf"{key}:(\d+)", capsys.readouterr().out)[0]))
     assert counts[1] == pytest.approx(2 * counts[0], rel=0.02) and counts[0] > 100
 
@@ -213,7 +213,7 @@ def test_a_label_that_only_the_validation_file_has(tmp_path: Path, capsys: Run) 
         train = write_files(tmp_path / task, task)
         options = ["--task", task, "--valid", str(valid), "--out", str(tmp_path / "out"), "--steps", "1"]
         assert main(["train", str(train), *options]) == 2
-        assert re.search("'(ugly|NEW)' is none of the (labels|types) trained on", refused(capsys))
+        assert re.search(r"expected a (label|type) of the training data .*, found '(ugly|NEW)'", refused(capsys))
 
 
 def changed(folder: Path, to: Path, changes: dict[str, dict[str, int]]) -> Path:

@@ -159,12 +159,13 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
     if isinstance(task, ReplayTask):
         sizes[REPLAY_EXAMPLES] = task.old.num_examples()[0]
     tags = {"tags": sorted(set(config.data.source_tags))} if config.data.source_tags else {}
+    skipped = dict(data.records.corpus.skips.counts)  # again, because the preparation of a task skips long examples
     return PreparedRun(
         config=config,
         tokenizer=prepared.tokenizer,
         task=task,
         model=build_model(config.model),
-        data={**data.facts, **sizes, **tags, **config.data.language_settings(), **prepared.facts},
+        data={**data.facts, "skipped": skipped, **sizes, **tags, **config.data.language_settings(), **prepared.facts},
         reasons=[],
         threads=context.request.options.threads or context.group.default_threads(),
         pretrained="",

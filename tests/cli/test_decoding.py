@@ -170,7 +170,7 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layer", "9"], "expected a layer of 0 to 1 and a head of 0 to 1, got cross.9"),
+        (["--layer", "9"], "expected a layer from 0 to 1 and a head from 0 to 1, got cross.9"),
         (["--head", "1"], "--head needs --layer"),
         (["--gold", "{bad}"], 'bad.jsonl:1: expected as "alignment" a list of pairs'),
         (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment refers to words beyond the 1 source words"),

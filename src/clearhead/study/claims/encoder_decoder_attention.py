@@ -17,7 +17,7 @@ from clearhead.api import Model
 from clearhead.evaluation.alignment import alignment_error_rate
 from clearhead.evaluation.metrics import bleu
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
+from clearhead.inspection.analyses.word_attention import HeadAlignment, rank_heads_by_alignment, word_attention
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import (
@@ -255,7 +255,9 @@ class CooccurrenceDictionary:
 
 def _rank_heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[HeadAlignment]:
     """Return the alignment of every single head (no layer means), the best head first."""
-    alignments = align_heads([word_attention(trace) for trace in traces], [example.alignment for example in examples])
+    alignments = rank_heads_by_alignment(
+        [word_attention(trace) for trace in traces], [example.alignment for example in examples]
+    )
     has_single_head = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
     return [alignment for alignment in alignments if alignment.head_ref.head is not None or has_single_head]
 

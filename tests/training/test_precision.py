@@ -143,7 +143,7 @@ def test_a_cpu_without_bfloat16_is_reported(
 
 
 def test_torch_reports_cpu_capabilities() -> None:
-    assert {"architecture"} <= device_setup.capabilities().keys()
+    assert {"architecture"} <= device_setup.cpu_capabilities().keys()
 
 
 def test_the_loss_in_bfloat16_sums_in_float32() -> None:

@@ -21,7 +21,7 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.train_state import TrainState
-from clearhead.training.loop.trainer import Trainer, smoothed
+from clearhead.training.loop.trainer import Trainer, moving_average
 
 
 class Regression:
@@ -235,9 +235,9 @@ def test_a_loss_of_nan_is_worse_than_any() -> None:
 def test_the_shown_loss_is_a_mean_and_then_a_moving_average() -> None:
     shown = float("nan")
     for count, loss in enumerate([4.0, 2.0, 6.0], 1):
-        shown = smoothed(shown, loss, count)
+        shown = moving_average(shown, loss, count)
     assert shown == pytest.approx(4.0)
-    assert smoothed(4.0, 5.0, 1000) == pytest.approx(4.02)
+    assert moving_average(4.0, 5.0, 1000) == pytest.approx(4.02)
 
 
 @pytest.mark.parametrize(("steps", "every"), [(7, 1), (450, 4), (20_000, 50)])

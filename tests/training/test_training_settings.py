@@ -12,7 +12,7 @@ from clearhead.errors import TrainingError
 from clearhead.model.parameters import snapshot
 from clearhead.tasks.registry import TASKS
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
-from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialise
+from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialize
 from clearhead.training.loop.train_state import TrainState
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
 from tests.training.test_trainer import Regression, trainer
@@ -83,7 +83,7 @@ def test_validate_lines_is_the_number_of_decoded_texts(task: str, tmp_path: Path
 
 
 def test_average_checkpoints_is_the_number_of_averaged_checkpoints(tmp_path: Path) -> None:
-    initialise(tmp_path)
+    initialize(tmp_path)
     checkpoint = CheckpointFolder(tmp_path / TRAINING)
     checkpoint.save_tokenizer("null")
     origin = RunOrigin(config={}, data={}, pretrained="", threads=1, torch="", started="")

@@ -17,7 +17,7 @@ from clearhead.model.parameters import count_parameters, restore
 from clearhead.training.checkpoint import run_folder
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
-from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, asks_for_more, planned_steps
+from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, planned_steps, requests_longer_run
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, EventFiles, RunFolder, require_tensorboard
 from clearhead.training.checkpoint.run_history import locked
 from clearhead.training.distributed.device_setup import PlacedModel, place_model
@@ -29,7 +29,7 @@ from clearhead.training.distributed.process_group import (
     was_restarted,
 )
 from clearhead.training.loop.callbacks import Callback, NullCallback, NullRunLogger
-from clearhead.training.loop.process_environment import share_memory
+from clearhead.training.loop.process_environment import use_single_arena
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.setup.auto_config import Estimate, benchmark_step
@@ -105,7 +105,7 @@ def _find_existing(context: RunContext) -> RestoredRun | TrainingResult | None:
     run_folder.check_folder(request.out, overwrite=options.overwrite, resume=options.resume)
     if not options.resume:
         if options.overwrite and torchrun_job():
-            run_folder.initialise(request.out)  # before the training, so that a restart recognises the run as its own
+            run_folder.initialize(request.out)  # before the training, so that a restart recognises the run as its own
         return None
     restored = RestoredRun.load(request.out)
     if restored and not restored.state.is_finished:
@@ -121,7 +121,7 @@ def _find_finished(context: RunContext, restored: RestoredRun | None) -> Restore
     request = context.request
     config = restored.config if restored else configs.parse(bundle.load(request.out).config)
     planned = restored.state.steps if restored else config.training.steps
-    if not asks_for_more(config, request.settings, planned):
+    if not requests_longer_run(config, request.settings, planned):
         hashes = restored.old_hashes if restored else frozenset[float]()
         read_unchanged_data(context, OriginalRun.load(request.out, restored), hashes, lambda _: None)
         return report_finished(request.out, context.callback)
@@ -158,9 +158,9 @@ def _run_worker(context: RunContext) -> TrainingResult:
 def _start(context: RunContext) -> TrainingResult:
     """Run a new training."""
     prepared = _score_old_model(context, prepare_run(context))
-    share_memory()  # afterwards, because tokenizer threads take more than twice as long with a single arena
+    use_single_arena()  # afterwards, because tokenizer threads take more than twice as long with a single arena
     if context.group.is_rank0:
-        run_folder.initialise(context.request.out)
+        run_folder.initialize(context.request.out)
     placed = place_model(prepared.model, prepared.config.training, context.group, context.callback)
     estimate = _measure(prepared, placed, context.group)
     prepared = prepared.with_length(estimate.steps)
@@ -183,7 +183,7 @@ def _resume(context: RunContext, restored: RestoredRun) -> TrainingResult:
     """Run the rest of a training from its saved state."""
     group, callback = context.group, context.callback
     prepared = prepare_resumed_run(context, restored)
-    share_memory()
+    use_single_arena()
     updates_per_epoch = len(prepared.task.plan(0)) / restored.config.training.gradient_accumulation
     before, steps = restored.state.steps, planned_steps(restored, context.request.settings, updates_per_epoch)
     state = restored.train_state(steps)

@@ -41,9 +41,9 @@ from clearhead.tasks.trainable.seq2seq import (
     DecodingScore,
     Seq2SeqBatch,
     Seq2SeqTask,
+    collate_targets,
     decode_requests,
     mean_nll,
-    with_targets,
 )
 from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
 from clearhead.tasks.translation.inference import reference_text
@@ -77,7 +77,7 @@ class CaptioningTask(Seq2SeqTask):
         shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         targets = [self.texts[index].tolist() for index in indices]
-        return with_targets(torch.from_numpy(scale_pixels(pixels_NCYX)), targets, self.config.model)
+        return collate_targets(torch.from_numpy(scale_pixels(pixels_NCYX)), targets, self.config.model)
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -111,7 +111,7 @@ def mean_caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[
     """Return the mean negative log-likelihood per token of these captions (the end included)."""
     parts = (slice(start, start + IMAGES_PER_CALL) for start in range(0, len(rows), IMAGES_PER_CALL))
     batches = (
-        with_targets(torch.from_numpy(scale_pixels(pixels_NCYX[part])), rows[part], network.config) for part in parts
+        collate_targets(torch.from_numpy(scale_pixels(pixels_NCYX[part])), rows[part], network.config) for part in parts
     )
     return mean_nll(network, batches, network.config.pad_id)
 

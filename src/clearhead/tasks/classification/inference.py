@@ -93,7 +93,7 @@ def label_ids(locations: Iterable[tuple[str, str]], labels: Sequence[str]) -> ND
     return np.array(ids, dtype=np.int64)
 
 
-def label_locations(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
+def labels_with_locations(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
     """Yield the location of each record in `path` and its label."""
     return ((f"{path}:{record.line}", record.label) for record in records)
 
@@ -114,7 +114,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
         records = usable_records(
             load_labelled([path], sys.maxsize, table=TableOptions.from_config(model.config.data)), log
         )
-        gold += label_ids(label_locations(records, path), model.config.labels).tolist()
+        gold += label_ids(labels_with_locations(records, path), model.config.labels).tolist()
         encoded = model.tokenizer.encode_batch([record.text for record in records])
         for record, ids in zip(records, encoded, strict=True):
             rows.append(CODEC.add_special_tokens(model.tokenizer, ids))

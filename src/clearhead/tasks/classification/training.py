@@ -20,7 +20,7 @@ from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
-from clearhead.tasks.classification.inference import CODEC, label_ids, label_locations, label_log_probs
+from clearhead.tasks.classification.inference import CODEC, label_ids, label_log_probs, labels_with_locations
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Log
 from clearhead.tasks.text_codec import max_training_tokens
@@ -47,8 +47,8 @@ class ClassificationTask(LabelTask):
         super().__init__(
             config,
             dataset.examples(np.ones(len(dataset), dtype=np.int64)),
-            label_ids(label_locations(train, "training data"), config.labels),
-            label_ids(label_locations(valid, "validation data"), config.labels),
+            label_ids(labels_with_locations(train, "training data"), config.labels),
+            label_ids(labels_with_locations(valid, "validation data"), config.labels),
         )
         self.tokenizer, self.dataset = tokenizer, dataset
         self.valid, self.valid_rows = valid, valid_rows

@@ -86,7 +86,7 @@ def read_images(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
     return stack_pixels(records, image_shape(model))
 
 
-def label_locations(records: Sequence[AnnotatedImage]) -> Iterator[tuple[str, str]]:
+def labels_with_locations(records: Sequence[AnnotatedImage]) -> Iterator[tuple[str, str]]:
     """Yield the file of each image and its label."""
     return ((str(record.path), record.text) for record in records)
 
@@ -103,7 +103,7 @@ def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[An
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> LabelReport:
     """Return accuracy, F1 and confusion matrix."""
     records, labels = load_labelled_images(paths).records, model.config.labels
-    gold_N = label_ids(label_locations(records), labels)
+    gold_N = label_ids(labels_with_locations(records), labels)
     pixels_NCYX = stack_pixels(records, image_shape(model.config.model))
     log_probs_NL = image_log_probs(model.image_engine, pixels_NCYX, model.config)
     return score_labels(log_probs_NL.argmax(1).tolist(), gold_N.tolist(), labels)

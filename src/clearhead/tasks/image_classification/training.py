@@ -24,7 +24,7 @@ from clearhead.tasks.image_classification.inference import (
     AnnotatedImage,
     image_log_probs,
     image_shape,
-    label_locations,
+    labels_with_locations,
     load_labelled_images,
     num_patches,
     scale_pixels,
@@ -75,8 +75,8 @@ class ImageClassificationTask(LabelTask):
         super().__init__(
             config,
             ExampleTable(ones_N, ones_N, ones_N, lines_N),
-            label_ids(label_locations(train), config.labels),
-            label_ids(label_locations(valid), config.labels),
+            label_ids(labels_with_locations(train), config.labels),
+            label_ids(labels_with_locations(valid), config.labels),
             images_per_batch(config, len(train)),
         )
         shape = image_shape(config.model)

@@ -50,10 +50,10 @@ class Seq2SeqBatch:
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources and targets, which have no start and end tokens, padded at the end."""
     ended = [[*source, model.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
+    return collate_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
 
 
-def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
+def collate_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
     """Return the tensors of sources that are tensors already, and of their targets."""
     shifted = [[model.decoder_start_id, *target] for target in targets]
     ended = [[*target, model.eos_id] for target in targets]

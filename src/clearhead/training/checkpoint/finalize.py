@@ -15,7 +15,7 @@ from clearhead.training.checkpoint.run_folder import RunFolder, validation_facts
 from clearhead.training.loop.callbacks import Callback, NullRunLogger
 from clearhead.training.loop.trainer import Trainer, TrainingOutcome
 from clearhead.training.setup.finetune import tokenizer_from_text
-from clearhead.training.setup.forgetting import OldValidation, compare
+from clearhead.training.setup.forgetting import OldValidation, report_forgetting
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _compare_old(old: OldValidation, trainer: Trainer, folder: RunFolder, weight
         return {}
     task = old.task(folder.config.model, tokenizer_from_text(folder.tokenizer))
     after = trainer.score(weights, task)
-    return compare(old, task, after, "replay_fingerprint" in folder.data, trainer.callback.message)
+    return report_forgetting(old, task, after, "replay_fingerprint" in folder.data, trainer.callback.message)
 
 
 def report_finished(folder: Path, callback: Callback) -> TrainingResult:

@@ -173,7 +173,7 @@ def _describe(data: Mapping[str, Any], kind: str) -> str:
     return f"{train} of {data['records']:,} records"
 
 
-def asks_for_more(config: Config, settings: Settings, planned: int) -> bool:
+def requests_longer_run(config: Config, settings: Settings, planned: int) -> bool:
     """Return whether settings ask for a longer run than the one of `planned` updates."""
     before, now = config.training, _length(config, settings)
     return now.steps > planned or bool(now.epochs and now.epochs != before.epochs)

@@ -59,7 +59,7 @@ def is_finished(folder: Path) -> bool:
     return bundle.read_manifest(folder).training.get("state") == "finished"
 
 
-def initialise(folder: Path) -> None:
+def initialize(folder: Path) -> None:
     """Prepare the folder for a new run; the model of an earlier run stays until the new run saves one."""
     try:
         CheckpointFolder.create_empty(folder / TRAINING).set_owner(torchrun_job())

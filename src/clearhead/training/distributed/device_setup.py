@@ -35,7 +35,7 @@ class PlacedModel:
     validation_model: nn.Module
 
 
-def capabilities() -> dict[str, object]:
+def cpu_capabilities() -> dict[str, object]:
     """Return the CPU's capabilities as torch reports them; empty where torch does not report any."""
     return dict(getattr(torch.cpu, "get_capabilities", dict)())
 
@@ -49,7 +49,7 @@ def place_model(model: nn.Module, config: TrainingConfig, group: ProcessGroup, c
     """Move a model to its device, in place, and set up activation checkpointing and sharding."""
     if config.activation_checkpointing:
         recompute_layers(model)
-    if config.precision == "bfloat16" and group.device.type == "cpu" and lacks_bfloat16(capabilities()):
+    if config.precision == "bfloat16" and group.device.type == "cpu" and lacks_bfloat16(cpu_capabilities()):
         callback.message(
             "training.precision=bfloat16: this CPU has no instructions for bfloat16 and emulates it; "
             "float32 is likely to be faster"

@@ -2,7 +2,7 @@
 
 By default glibc returns freed memory at the end of its heap, and every large block, to the system. The next update
 requests as much again, and the system fills each page with zeros. Inside `no_malloc_trim` freed memory stays in the
-process, in the single arena that `share_memory` selects. Other C libraries are left unchanged.
+process, in the single arena that `use_single_arena` selects. Other C libraries are left unchanged.
 """
 
 import ctypes
@@ -83,7 +83,7 @@ def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or has_message
 
 
-def share_memory() -> None:
+def use_single_arena() -> None:
     """Make all threads that start from now on allocate from one arena, for the rest of the process.
 
     glibc reads this option only once. Threads that started before, such as those of tokenizers, have their own arenas,

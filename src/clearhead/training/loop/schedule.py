@@ -55,7 +55,7 @@ MIN_STEPS = 20  # fewest updates of a run with --minutes
 VALIDATIONS = 20  # per run, unless `training.validate_every` or the time of --minutes decides
 VALIDATION_SHARE = 0.1  # share of the time of a run with --minutes that is reserved for validations
 TOLERANCE = 0.02  # share of the budget by which a plan may miss it before it is changed
-LATE = 0.05  # share of the budget by which updates may take longer than planned before the next validation is due
+MAX_DELAY = 0.05  # share of the budget by which updates may take longer than planned before the next validation is due
 # Decoding 500 lines took 0.7 to 1.2 times as long as the loss of 1,791 pairs (preset tiny, one core). Assumed until a
 # run has decoded for the first time, measured from then on.
 DECODING_COST = 1.0
@@ -125,7 +125,7 @@ class Timetable:
         state = self.state
         per_update = state.seconds_per_update or (1 - VALIDATION_SHARE) * self.budget / max(1, self.schedule.steps)
         planned = state.seconds_at_validation + per_update * (state.step - state.validated_step)
-        return state.seconds - planned > max(LATE * self.budget, self._validation_seconds)
+        return state.seconds - planned > max(MAX_DELAY * self.budget, self._validation_seconds)
 
     # Time
 

@@ -43,7 +43,7 @@ CURVE_POINTS = 100  # fewest points of a recorded curve, if there are as many up
 Reason = Literal["finished", "stopped early", "interrupted"]
 
 
-def smoothed(average: float, loss: float, count: int) -> float:
+def moving_average(average: float, loss: float, count: int) -> float:
     """Return the moving average after loss number `count`; during the first updates it is the plain mean."""
     return loss if math.isnan(average) else average + max(1 - SMOOTHING, 1 / max(1, count)) * (loss - average)
 
@@ -175,7 +175,7 @@ class Trainer:
         if math.isfinite(loss) and bool(norm.isfinite()):
             state.nonfinite_in_a_row = 0
             self._step_optimizer(summed, norm)
-            state.loss = smoothed(state.loss, loss, state.step - state.nonfinite_steps)
+            state.loss = moving_average(state.loss, loss, state.step - state.nonfinite_steps)
         else:
             self._skip_update(batches, loss, float(norm))
         self.optimizer.zero_grad()

@@ -35,7 +35,7 @@ from clearhead.training.setup.finetune import PretrainedModel
 
 VALIDATION = "validation"
 OLD_VALIDATION = "old_validation"
-FACTS = "before.json"
+BEFORE = "before.json"
 MAX_DROP = 1.0
 """Largest drop without a warning, of a score from 0 to 100."""
 MAX_DROP_LOG_PROB = 0.05
@@ -104,12 +104,12 @@ class OldValidation:
             "before": asdict(self.before) if self.before else None,
         }
         write_records(folder, self.records, self.config.data.source_tags)
-        write_atomically(folder / FACTS, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(folder / BEFORE, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, training: Path) -> "OldValidation | None":
         """Return the set that `save` wrote; None if the run has no old validation set."""
-        path = training / OLD_VALIDATION / FACTS
+        path = training / OLD_VALIDATION / BEFORE
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             before = Validation.from_text(json.dumps(facts["before"])) if facts["before"] else None
@@ -161,7 +161,9 @@ class ForgettingReport:
         }
 
 
-def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Log) -> OldValidation | None:
+def find_old_validation(
+    pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Log
+) -> OldValidation | None:
     """Return the validation records of the old model: the files of --old-valid, or those that its run saved.
 
     Without records, or for another task, log one sentence and return None; raise ConfigError or DataError if
@@ -268,7 +270,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
         ) from error
 
 
-def compare(
+def report_forgetting(
     old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, log: Log
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning if the model became worse, and return the summary for the manifest."""

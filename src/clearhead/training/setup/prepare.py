@@ -27,7 +27,7 @@ from clearhead.training.distributed.process_group import ProcessGroup
 from clearhead.training.loop.callbacks import Callback
 from clearhead.training.setup.auto_config import choose_config, default_epochs, without_zero_length
 from clearhead.training.setup.finetune import PretrainedModel, tokenizer_from_text, tokenizer_to_text
-from clearhead.training.setup.forgetting import OLD_VALIDATION, OldValidation, find_old, old_valid_facts
+from clearhead.training.setup.forgetting import OLD_VALIDATION, OldValidation, find_old_validation, old_valid_facts
 from clearhead.training.setup.request import ResolvedRequest, check_ids, check_request
 
 REPLAY_EXAMPLES = "replay_examples"
@@ -93,7 +93,7 @@ def prepare_run(context: RunContext) -> PreparedRun:
     check_request(request, task, draft)
     if pretrained:
         pretrained.check(draft)
-    old = find_old(pretrained, task.name, request.options.old_valid, log) if pretrained else None
+    old = find_old_validation(pretrained, task.name, request.options.old_valid, log) if pretrained else None
     data = read_data(context, task, draft, old.hashes if old else frozenset(), log)
     config, reasons = _choose_config(request, data, draft, base, is_start=pretrained is not None)
     prepared_task = _prepare_task(context, config, data, pretrained.tokenizer if pretrained else None)

@@ -170,7 +170,11 @@ def test_narrow_beams_generate_words_of_letters(limit: int) -> None:
         (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be generated"),
         (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be generated"),
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
-        (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
+        (
+            CHAR,
+            {"include": "Hunde", "exclude": "Hund"},
+            "contradicts decoding.include='Hunde', which contains a word that begins with it",
+        ),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
         (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram_size": 1}, "contains the same 1 tokens in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),

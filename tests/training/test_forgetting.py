@@ -251,7 +251,7 @@ def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path)
     prepared = prepare(request, callback)
     count = len(lines(kept(old)[0]))
     assert prepared.data["replay_examples"] == 60 - count
-    assert [text for text in callback.messages if f"{count} left out, which are in a validation set" in text]
+    assert [text for text in callback.messages if f"{count} are in a validation set and excluded" in text]
 
 
 def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Training of text classification (S5) with any network that encodes text: a Transformer or a recurrent one.
+"""Training of text classification (S5) with a Transformer encoder or a recurrent network.
 
 N texts, S length, L labels
 """
@@ -78,7 +78,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 
 
 def prepare(config: Config, records: TaskRecords[LabelledText], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train the tokenizer and collect the labels."""
+    """Train the tokenizer, collect the labels, and return the prepared task."""
     counts = report_labels([record.label for record in records.corpus.records], "texts", log)
     labels = list(config.labels) or sorted(counts)
     if len(labels) < 2:

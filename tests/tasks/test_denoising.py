@@ -214,7 +214,7 @@ def test_a_trained_denoiser_becomes_a_translator(
         "9",
     ]
     assert main(command) == 0
-    assert "newly initialised: none" in capsys.readouterr().err
+    assert "newly initialized: none" in capsys.readouterr().err
     model = clearhead.load(tmp_path / "m")
     assert model.config.task == "translate" and model.config.model.positions == "relative"
     assert "<x31>" in model.tokenizer.config.special_tokens

@@ -349,5 +349,5 @@ def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: 
             [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
         )
         prepared = prepare(request, callback)
-        assert [text for text in callback.messages if text.endswith(f"newly initialised: {fresh}")]
+        assert [text for text in callback.messages if text.endswith(f"newly initialized: {fresh}")]
         assert prepared.config.labels == (("Look", "cuts", "eats") if replay else ("cuts", "eats"))

@@ -177,7 +177,7 @@ def test_a_finished_run_reports_its_end(stopped: Stopped, whole: Path, capsys: p
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
         said = captured.err.splitlines()[0]  # a warning that nothing was learned may follow
-        assert said == f"{whole} is finished after 13 updates; to continue it, give more than 13 --steps"
+        assert said == f"{whole} is finished after 13 updates; to continue it, set --steps above 13"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         has_learned = "has not learned its task" not in captured.err
@@ -352,7 +352,7 @@ def test_damage_is_refused_by_name(stopped: Stopped, parts: Path) -> None:
 def test_another_number_of_threads_is_reported(stopped: Stopped, parts: Path) -> None:
     callback = RecordingCallback(6)
     run("classify", stopped.data, parts, callback, threads=2, resume=True)
-    assert "the run started on 1 cores and continues on 2: sums are rounded differently" in callback.messages
+    assert "the run started with 1 threads and continues with 2: sums are rounded differently" in callback.messages
 
 
 def test_minutes_are_converted_to_steps_once(stopped: Stopped, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def takes(task: str, section: str, field: str) -> bool:
     return True
 
 
-# What a section's fields are refused for, task by task; all others are taken.
+# Fields of each section that a task refuses; it accepts all others.
 IDLE: dict[str, dict[str, set[str]]] = {
     "tokenizer": {"image": set(TokenizerConfig.model_fields)},
     "training": {task: {"validate_lines"} for task in ("classify", "tag", "mlm", "lm", "image")},

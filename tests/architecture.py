@@ -57,17 +57,18 @@ def definition(name: str) -> tuple[Path, ast.ClassDef]:
 
 
 def interface(name: str) -> str:
-    """Return the fields and the signatures of the public methods of a class, as they are written in its file."""
+    """Return the fields and the signatures of the public methods of a class, in the form of its file."""
     path, node = definition(name)
     source = path.read_text(encoding="utf-8")
     bases = f"({', '.join(map(ast.unparse, node.bases))})" if node.bases else ""
-    lines = [f"class {name}{bases}:  # {path.relative_to(SOURCE).as_posix()}"]
+    fields = [f"    {field(member, source)}" for member in node.body if isinstance(member, ast.AnnAssign)]
+    methods: list[str] = []
     for member in node.body:
-        if isinstance(member, ast.AnnAssign):
-            lines.append(f"    {field(member, source)}")
-        elif isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
-            lines += [f"    @{ast.unparse(decorator)}" for decorator in member.decorator_list]
-            lines += signature(member, source.splitlines())
+        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+            methods += [f"    @{ast.unparse(decorator)}" for decorator in member.decorator_list]
+            methods += signature(member, source.splitlines())
+    lines = [f"class {name}{bases}:  # {path.relative_to(SOURCE).as_posix()}", *fields]
+    lines += ["", *methods] if fields and methods else methods  # as `ruff format` has it, which reads documents too
     return "\n".join(["```python", *lines, "```", ""])
 
 
@@ -83,7 +84,14 @@ def field(member: ast.AnnAssign, source: str) -> str:
 def signature(member: ast.FunctionDef, lines: list[str]) -> list[str]:
     """Return the lines of a method up to its body."""
     first, body = member.lineno - 1, member.body[0].lineno - 1
-    return [lines[first]] if body == first else [*lines[first : body - 1], f"{lines[body - 1]} ..."]
+    if body == first:
+        return [lines[first]]
+    head = [*lines[first : body - 1], f"{lines[body - 1]} ..."]
+    if len(head[0]) <= WIDTH:
+        return head
+    start, _, rest = head[0].partition("(")
+    arguments, _, end = rest.rpartition(")")
+    return [f"{start}(", f"        {arguments}", f"    ){end}"]
 
 
 def generated(part: str) -> str:

@@ -1,6 +1,6 @@
 """Files of the package that a command executes, found with `sys.setprofile`.
 
-The command runs in a process of its own, so that no cache of an earlier test hides a call:
+The command runs in a separate process, so that no cache of an earlier test hides a call:
 
     python -m tests.data_flow answer_lines translate runs/de < in.txt    prints the files as JSON
 

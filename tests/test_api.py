@@ -18,8 +18,8 @@ TEXT = "The small dog sees the old cat."
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"settings": DecodingConfig(), "prefix": "Der"}, "expected settings, or prefix by name, got both"),
-        ({"settings": DecodingConfig(), "beam_size": 2}, "expected settings, or beam_size by name, got both"),
+        ({"settings": DecodingConfig(), "prefix": "Der"}, "expected settings or prefix, got both"),
+        ({"settings": DecodingConfig(), "beam_size": 2}, "expected settings or beam_size, got both"),
         ({"sampling": {"temperature": 5}}, "decoding.sampling has no meaning for clearhead translate without"),
         ({"diversity_penalty": 5}, "decoding.diversity_penalty has no meaning without decoding.beam_groups"),
         ({"method": "sample", "beam_size": 3}, "decoding.beam_size has no meaning with decoding.method=sample"),

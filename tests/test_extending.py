@@ -16,7 +16,7 @@ from clearhead.model import registry as model_registry
 from clearhead.serving import app as serving_app
 from clearhead.study import registry as study_registry
 from clearhead.tasks import registry as task_registry
-from tests.inspection.small_models import TEXT, small
+from tests.inspection.small_models import TEXT, small_model
 from tests.serving.browser import browsing, need_browser
 from tests.serving.conftest import DONE, serving_here
 from tests.trained_model import Trained
@@ -160,7 +160,7 @@ def test_panel_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         path = page / code.splitlines()[0].removeprefix("// src/clearhead/serving/page/")
         path.write_text((path.read_text() if path.exists() else "") + code, encoding="utf-8")
     monkeypatch.setattr(serving_app, "PAGE", page)
-    with serving_here(serving_app.make_app({"one": small("T5")})) as url, browsing(tmp_path / "profile") as browser:
+    with serving_here(serving_app.make_app({"one": small_model("T5")})) as url, browsing(tmp_path) as browser:
         browser.open(f"{url}/?text={TEXT.replace(' ', '%20')}")
         browser.until(DONE)
         assert browser.texts("#tabs button")[-1] == "Lengths"

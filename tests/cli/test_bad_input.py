@@ -166,7 +166,7 @@ def test_long_test_texts_are_scored_whole(task: str, models: Models, tmp_path: P
         path.write_text(LONG * times, encoding="utf-8")
         capsys.readouterr()
         assert main(["evaluate", folder, str(path), "--json"]) == 0
-        key = {"mlm": "hidden", "lm": "tokens"}[task]
+        key = {"mlm": "masked", "lm": "tokens"}[task]
         counts.append(int(re.findall(rf"{key}:(\d+)", capsys.readouterr().out)[0]))
     assert counts[1] == pytest.approx(2 * counts[0], rel=0.02) and counts[0] > 100
 

@@ -173,7 +173,7 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
         (["--layer", "9"], "expected a layer of 0 to 1 and a head of 0 to 1, got cross.9"),
         (["--head", "1"], "--head needs --layer"),
         (["--gold", "{bad}"], 'bad.jsonl:1: expected as "alignment" a list of pairs'),
-        (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment names words beyond the 1 and 1"),
+        (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment refers to words beyond the 1"),
         (["--gold", "{bad}", "--layer", "1"], "leave out --layer"),
     ],
 )

@@ -88,7 +88,7 @@ def test_an_export_is_complete_and_replaced_only_with_overwrite(
 
 
 def test_a_model_with_ablated_heads_is_not_exported(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(clearhead.ClearheadError, match="parts switched off"):
+    with pytest.raises(clearhead.ClearheadError, match="ablated or observed parts"):
         clearhead.load(folder).with_ablated(["cross.0"]).export(tmp_path / "out", "ctranslate2")
     assert not (tmp_path / "out").exists()
 

@@ -61,8 +61,8 @@ def test_translations_contain_only_listed_tokens(
     [
         (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist is for lines of text, without --stream"),
         (["--stream", "--shortlist", "{path}"], "--shortlist is for lines of text"),
-        (["--shortlist", "{path}.none"], "make it with clearhead shortlist"),
-        (["--shortlist", "{train}"], "make it with clearhead shortlist"),
+        (["--shortlist", "{path}.none"], "create one with clearhead shortlist"),
+        (["--shortlist", "{train}"], "create one with clearhead shortlist"),
     ],
 )
 def test_incompatible_options_are_one_line(

@@ -124,7 +124,7 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("can", "is_told"),
+    ("can", "is_reported"),
     [
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, True),
         ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, False),
@@ -134,11 +134,11 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
     ],
 )
 def test_a_cpu_without_bfloat16_is_reported(
-    can: dict[str, object], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    can: dict[str, object], is_reported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_setup, "cpu_capabilities", lambda: can)
     prepared, callback = prepare_task(tmp_path, "classify"), RecordingCallback()
-    for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
+    for precision, count in (("float32", 0), ("bfloat16", int(is_reported))):
         config = prepared.config.training.model_copy(update={"precision": precision})
         place_model(prepared.model, config, SINGLE_PROCESS, callback)
         assert sum("no instructions" in message for message in callback.messages) == count

@@ -10,6 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
 from clearhead.evaluation.metrics import bleu_metric, check_texts
+from clearhead.json_format import JsonResult
 
 SAMPLES = 1000
 SIGNIFICANCE_LEVEL = 0.05
@@ -81,7 +82,7 @@ class MetricComparison:
 
 
 @dataclass(frozen=True)
-class SystemComparison:
+class SystemComparison(JsonResult):
     """Comparison of two systems by BLEU and chrF."""
 
     bleu: MetricComparison
@@ -90,10 +91,6 @@ class SystemComparison:
 
     def __str__(self) -> str:
         return f"{self.bleu}\n{self.chrf}"
-
-    def to_json(self) -> dict[str, object]:
-        """Return the fields of the JSON output."""
-        return {"bleu": self.bleu.to_json(), "chrf": self.chrf.to_json(), "examples": self.examples}
 
 
 def compare_texts(

@@ -5,7 +5,7 @@ The reports also count degenerate outputs: repetition loops and untranslated cop
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypedDict
 
 from sacrebleu.metrics.base import Metric
@@ -13,6 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from clearhead.errors import ConfigError, DataError
+from clearhead.json_format import JsonResult
 
 MIN_COPY_WORDS = 3  # names and numbers of one or two words are often the same in both languages
 MIN_COPY_CHARACTERS = 20  # the same limit for scripts without spaces
@@ -21,7 +22,7 @@ LOOP = re.compile(r"(.{2,40}?)\1{3,}|(.)\2{7,}", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class OutputCounts:
+class OutputCounts(JsonResult):
     """Numbers of degenerate outputs among the decoded texts."""
 
     examples: int
@@ -42,10 +43,6 @@ class OutputCounts:
         counts = {("repetition loop", "repetition loops"): self.loops,
                   ("untranslated copy", "untranslated copies"): self.copies or 0}  # fmt: skip
         return ", ".join(f"{count:,} {names[count != 1]}" for names, count in counts.items() if count)
-
-    def to_json(self) -> dict[str, int | None]:
-        """Return the fields of the JSON output."""
-        return asdict(self)
 
 
 def has_loop(text: str) -> bool:

@@ -5,9 +5,11 @@ The split is computed from a hash of the content, so splits are disjoint for any
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+
+from clearhead.json_format import JsonResult
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -24,7 +26,7 @@ class Pronoun:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Example(JsonResult):
     """One sentence pair; `alignment` contains (source word, target word) index pairs."""
 
     source: str
@@ -32,16 +34,6 @@ class Example:
     alignment: tuple[tuple[int, int], ...]
     pronoun: Pronoun | None
     stems: tuple[str, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """Return all fields as lists, strings and numbers."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "alignment": [list(pair) for pair in self.alignment],
-            "pronoun": asdict(self.pronoun) if self.pronoun else None,
-            "stems": list(self.stems),
-        }
 
 
 def split_words(text: str) -> list[str]:

@@ -12,12 +12,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from clearhead import bundle
 from clearhead.errors import BundleError, ClearheadError, TrainingError
+from clearhead.json_format import JsonResult
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.checkpoint.checkpoint import CheckpointState, load_state
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, has_run
@@ -92,7 +93,7 @@ Point = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class RunStatus:
+class RunStatus(JsonResult):
     """Status of one run, as a row of a table; unknown values are None."""
 
     folder: str
@@ -107,13 +108,9 @@ class RunStatus:
     problem: str | None = None
     """Error message for a damaged run."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class RunCurves:
+class RunCurves(JsonResult):
     """Curves of a run: (update, value) points."""
 
     loss: Sequence[Point]
@@ -122,10 +119,6 @@ class RunCurves:
     score: Sequence[Point]
     score_name: str
     rate: Sequence[Point]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON."""
-        return asdict(self)
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunStatus]:

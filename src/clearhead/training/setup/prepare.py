@@ -157,14 +157,16 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
     sizes = dict(zip(("train_examples", "valid_examples"), task.num_examples(), strict=True))
     if isinstance(task, ReplayTask):
         sizes[REPLAY_EXAMPLES] = task.old.num_examples()[0]
-    skipped = {"skipped": dict(data.records.corpus.skips.counts)}  # preparation of the task skips records too
     tags = {"tags": sorted(set(config.data.source_tags))} if config.data.source_tags else {}
+    skipped = dict(
+        data.records.corpus.skips.counts
+    )  # counted here, because the preparation of a task skips examples too
     return PreparedRun(
         config=config,
         tokenizer=prepared.tokenizer,
         task=task,
         model=build_model(config.model),
-        data={**data.facts, **skipped, **sizes, **tags, **config.data.language_settings(), **prepared.facts},
+        data={**data.facts, "skipped": skipped, **sizes, **tags, **config.data.language_settings(), **prepared.facts},
         reasons=[],
         threads=context.request.options.threads or context.group.default_threads(),
         pretrained="",

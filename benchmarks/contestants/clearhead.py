@@ -22,7 +22,7 @@ from clearhead.runtime import prepare
 from clearhead.tasks.trainable.task import Decode, Validation
 from clearhead.training.distributed.thread_data_parallel import replica_count
 from clearhead.training.loop.callbacks import NullCallback, NullRunLogger
-from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
+from clearhead.training.loop.process_environment import no_malloc_trim, use_single_arena
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.trainer import Trainer
 
@@ -130,7 +130,7 @@ class Clearhead(Contestant):
         super().__init__(start)
         torch.set_num_threads(self.setting.threads)
         torch.manual_seed(self.task.seed)
-        share_memory()  # as `clearhead train` does
+        use_single_arena()  # as `clearhead train` does
         self._whole_run = ExitStack()  # warm-up and timed updates form one run
         self._whole_run.enter_context(no_malloc_trim())
         self.model = Transformer(model_config(self.task))

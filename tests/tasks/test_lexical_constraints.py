@@ -50,8 +50,8 @@ beginnings = st.sampled_from(["Der Hund", "die Hunde.", "„Hund", "Hündin", "H
 
 @given(beginnings, st.lists(tokens_, max_size=3), st.sampled_from(["Hund", "Hündin", "alte Mann", "."]), tokens_)
 @settings(max_examples=300, deadline=None)
-def test_exactly_what_completes_a_word_is_banned(start: str, more: list[int], word: str, token: int) -> None:
-    """Compare with the text of the tokens; also of byte tokens, of which a letter may need two."""
+def test_exactly_the_completing_tokens_are_banned(start: str, more: list[int], word: str, token: int) -> None:
+    """Compare with the text of the tokens, including byte tokens, of which a letter may need two."""
     tokens = [*BPE.encode(start).ids, *more]
     surfaces = b"".join(BPE.token_bytes(each) for each in tokens)
     after = surfaces + BPE.token_bytes(token)
@@ -79,7 +79,7 @@ def _closes(text: str, end: int, word: str) -> bool:
 
 
 def test_every_segmentation_of_an_excluded_word_is_banned() -> None:
-    """As one token, as bytes, and letter by letter after a token that contains its beginning."""
+    """The word may be one token, bytes, or letters after a token that contains its beginning."""
     constraints = resolve_constraints(DecodingConfig(exclude=("Hund",)), BPE)
     assert constraints is not None
     [word] = constraints.exclude
@@ -114,7 +114,7 @@ def test_phrases_are_the_tokens_of_their_words() -> None:
     ],
 )  # fmt: skip
 def test_a_phrase_is_found_wherever_its_word_occurs(tokenizer: Tokenizer, word: str, text: str, expected: bool) -> None:
-    """In any segmentation, as in the text; also where the first or last letters are part of a larger token."""
+    """Tokens match if their text does, even where the first or last letters are part of a larger token."""
     phrases = _included_phrases(DecodingConfig(include=(word,)), tokenizer)
     ids = tokenizer.encode(text).ids
     assert (phrases.bank(ids) == phrases.num_tokens) is expected
@@ -155,11 +155,11 @@ def test_narrow_beams_generate_words_of_letters(limit: int) -> None:
         resolve_constraints(DecodingConfig(include=("er", "sie")), CHAR),
     )
     assert constraints is not None
-    found = search(SearchBatch(
+    results = search(SearchBatch(
         table, [[key] for key in range(5)], DecodingConfig(beam_size=2), [limit] * 5, CHAR.eos_id, CHAR.pad_id, 1, None,
         [constraints] * 5,
     ))  # fmt: skip
-    for [best] in found:
+    for [best] in results:
         assert contains_word(CHAR.decode(best.tokens), "er") and contains_word(CHAR.decode(best.tokens), "sie")
 
 
@@ -170,7 +170,11 @@ def test_narrow_beams_generate_words_of_letters(limit: int) -> None:
         (WORD, {"include": "Igel"}, "decoding.include='Igel' cannot be generated"),
         (CHAR, {"exclude": "x@"}, "decoding.exclude='x@' cannot be generated"),
         (BPE, {"include": "der Hund", "exclude": "Hund"}, "decoding.exclude='Hund' contradicts decoding.include"),
-        (CHAR, {"include": "Hunde", "exclude": "Hund"}, "contradicts decoding.include='Hunde', which begins a word"),
+        (
+            CHAR,
+            {"include": "Hunde", "exclude": "Hund"},
+            "contradicts decoding.include='Hunde', which contains a word that begins with it",
+        ),
         (BPE, {"prefix": "Der Hund sieht", "exclude": "Hund"}, "contradicts decoding.prefix='Der Hund sieht'"),
         (BPE, {"include": "Hund Hund Hund", "no_repeat_ngram_size": 1}, "contains the same 1 tokens in a row twice"),
         (BPE, {"include": " "}, "expected words, got an empty one"),

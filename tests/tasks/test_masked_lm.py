@@ -49,7 +49,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Masked:
     return Masked(folder / "model", text)
 
 
-def test_it_learns_what_can_be_known(masked: Masked) -> None:
+def test_it_learns_predictable_words(masked: Masked) -> None:
     scores = scores_of(masked.folder)
     # Verb and object follow from each other; names, adjectives and locations are guesses.
     assert scores["accuracy"]["score"] > 60 and 1 < scores["perplexity"] < 3
@@ -77,12 +77,12 @@ def test_fill_prints_probability_word_and_text(masked: Masked, capsys: pytest.Ca
     assert re.fullmatch(r"(0\.\d\d|1\.00)  eats  The old cow eats the grass in the field\.", lines[0])
     two = "The [MASK] cow [MASK] the grass in the field."
     assert main(["fill", str(masked.folder), two, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["mask"] for one in found] == [1] * 5 + [2] * 5
-    assert found[0]["word"] in ADJECTIVES and found[0]["text"] == two.replace("[MASK]", found[0]["word"], 1)
-    assert found[5]["word"] == "eats" and found[5]["text"] == "The [MASK] cow eats the grass in the field."
-    for fillings in (found[:5], found[5:]):
-        assert all(one["probability"] >= other["probability"] for one, other in pairwise(fillings))
+    results = json.loads(capsys.readouterr().out)
+    assert [filling["mask"] for filling in results] == [1] * 5 + [2] * 5
+    assert results[0]["word"] in ADJECTIVES and results[0]["text"] == two.replace("[MASK]", results[0]["word"], 1)
+    assert results[5]["word"] == "eats" and results[5]["text"] == "The [MASK] cow eats the grass in the field."
+    for mask_fillings in (results[:5], results[5:]):
+        assert all(filling["probability"] >= other["probability"] for filling, other in pairwise(mask_fillings))
     assert main(["fill", str(masked.folder), two, "--top", "1"]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
 
@@ -183,7 +183,7 @@ def test_larger_documents(documents: str, count: int, tmp_path: Path) -> None:
 
 
 def scores_of(folder: Path) -> dict[str, Any]:
-    """The validation scores that a training left behind."""
+    """Return the validation scores in the manifest of a training."""
     scores: dict[str, Any] = json.loads((folder / "manifest.json").read_text())["training"]["scores"]
     return scores
 
@@ -195,7 +195,7 @@ def labelled(path: Path, which: slice) -> Path:
 
 
 def fine_tune(folder: Path, start: Path | None) -> float:
-    """Return the loss on names without a label in the training data; log 2 or more without knowledge of them."""
+    """Return the loss on names that are not labelled in the training data; without knowledge of them at least log 2."""
     train, valid = labelled(folder / "train.tsv", slice(0, 4)), labelled(folder / "valid.tsv", slice(4, 6))
     training = {"training": {**SMALL["training"], "learning_rate": 0.003, "seed": 3, "validate_every": 20}}
     settings = training if start else configs.merge(SMALL, training)
@@ -205,7 +205,7 @@ def fine_tune(folder: Path, start: Path | None) -> float:
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "mlm"])
-def test_fine_tuning_starts_with_the_readers_weights(task: str, masked: Masked, tmp_path: Path) -> None:
+def test_fine_tuning_starts_with_the_encoder_weights(task: str, masked: Masked, tmp_path: Path) -> None:
     tagged = [line for name in ("dog", "saw") * 9 for line in ("The O", f"{name} B-THING", "")]
     files = {"classify": labelled(tmp_path / "train.tsv", slice(0, 4)), "mlm": masked.text,
              "tag": write_lines(tmp_path / "train.conll", tagged)}  # fmt: skip

@@ -112,7 +112,7 @@ def test_whole_words_are_masked() -> None:
             assert is_mask_S[words_S == word].all()
             long_words += int((words_S == word).sum()) > 1
         assert shown_S[~is_mask_S].tolist() == np.array(ids)[~is_mask_S].tolist()
-    assert long_words > 20  # else the test shows nothing
+    assert long_words > 20  # otherwise the test proves nothing
 
 
 def test_the_loss_is_cross_entropy_at_the_targets() -> None:

@@ -17,13 +17,15 @@ from tests.trained_model import Trained
 def test_outputs_of_search_have_the_score_of_search(trained: Trained) -> None:
     model = clearhead.load(trained.folder)
     sources = [pair.source for pair in load_pairs([trained.test]).records[:7]]
-    found = model.translate_many(sources)
-    pairs = [Pair(source, one.text, 1) for source, one in zip(sources, found, strict=True)]
-    for one, scored in zip(found, model.score(pairs), strict=True):
-        if scored.tokens == one.tokens and one.finish_reason == "end":  # a text may have another segmentation
-            assert scored.log_prob == pytest.approx(one.log_prob, abs=1e-4)
-            assert scored.score == pytest.approx(one.score, abs=1e-4)
-            assert scored.token_log_probs == pytest.approx(one.token_log_probs, abs=1e-4)
+    translations = model.translate_many(sources)
+    pairs = [Pair(source, translation.text, 1) for source, translation in zip(sources, translations, strict=True)]
+    for translation, scored in zip(translations, model.score(pairs), strict=True):
+        if (
+            scored.tokens == translation.tokens and translation.finish_reason == "end"
+        ):  # a text may have another segmentation
+            assert scored.log_prob == pytest.approx(translation.log_prob, abs=1e-4)
+            assert scored.score == pytest.approx(translation.score, abs=1e-4)
+            assert scored.token_log_probs == pytest.approx(translation.token_log_probs, abs=1e-4)
 
 
 def test_the_sum_is_the_cross_entropy_of_the_target(trained: Trained) -> None:

@@ -26,9 +26,11 @@ def test_alternatives_up_to_the_last_position(model: clearhead.Model, limit: int
     overrides: dict[str, Any] = {"max_length": str(limit), "min_length": limit}
     best = model.translate(LINES[0], **overrides)
     assert len(best.tokens) == limit and best.finish_reason == "length"
-    found = model.alternatives(LINES[0], limit - 1, 3, **overrides)
-    assert [len(one.tokens) for one in found] == [limit] * 3
-    assert {one.tokens[:-1] for one in found} == {best.tokens[:-1]} and len({one.tokens for one in found}) == 3
+    results = model.alternatives(LINES[0], limit - 1, 3, **overrides)
+    assert [len(result.tokens) for result in results] == [limit] * 3
+    assert {result.tokens[:-1] for result in results} == {best.tokens[:-1]} and len(
+        {result.tokens for result in results}
+    ) == 3
     with pytest.raises(
         DecodingError, match=rf"of 0 to {limit - 1}, found {limit}; .* has {limit} tokens and may have {limit}"
     ):
@@ -37,23 +39,23 @@ def test_alternatives_up_to_the_last_position(model: clearhead.Model, limit: int
 
 def test_alternatives_without_room_for_a_word_are_returned(model: clearhead.Model) -> None:
     plain = model.translate(LINES[0], min_length=6, max_length="6")
-    word = next(one for one in ("Katze", "Hund", "Kind") if not contains_word(plain.text, one))
-    found = model.alternatives(LINES[0], 4, 3, max_length="6", min_length=6, include=[word])
-    assert len(found) == 3
-    assert all((one.unmet_constraints == ()) is contains_word(one.text, word) for one in found)
+    word = next(result for result in ("Katze", "Hund", "Kind") if not contains_word(plain.text, result))
+    results = model.alternatives(LINES[0], 4, 3, max_length="6", min_length=6, include=[word])
+    assert len(results) == 3
+    assert all((result.unmet_constraints == ()) is contains_word(result.text, word) for result in results)
 
 
 def test_an_output_that_satisfies_its_constraints_is_not_changed(model: clearhead.Model) -> None:
-    """The model has hardly learned: its wider searches find shorter outputs."""
+    """The model is hardly trained, so searches with more beams find shorter outputs."""
     lines = [f"The {noun} {verb}." for noun in ("dog", "cat", "child", "king") for verb in ("sleeps", "sees the cat")]
     plain = model.translate_many(lines)
-    having = [one for one in plain if contains_word(one.text, ".") and one.finish_reason == "end"]
+    having = [result for result in plain if contains_word(result.text, ".") and result.finish_reason == "end"]
     assert having, "the test needs an output with the word"
     for n_best in (1, 2):
-        found = [found[0] for found in model.translate_n_best(lines, n_best, model.decoding(include=["."]))]
-        assert all(one.unmet_constraints == () for one in found)
-        assert all(other.text == one.text for one, other in zip(plain, found, strict=True) if one in having)
-    assert [model.translate(line, include=["."]).text for line in lines] == [one.text for one in found]
+        results = [results[0] for results in model.translate_n_best(lines, n_best, model.decoding(include=["."]))]
+        assert all(result.unmet_constraints == () for result in results)
+        assert all(other.text == result.text for result, other in zip(plain, results, strict=True) if result in having)
+    assert [model.translate(line, include=["."]).text for line in lines] == [result.text for result in results]
 
 
 def test_errors_name_the_line(model: clearhead.Model) -> None:
@@ -69,9 +71,9 @@ def test_alternatives_do_not_depend_on_their_number(
 ) -> None:
     """Each has the same continuation, whatever the number of alternatives."""
     most = model.alternatives(line, position, 4)
-    found = model.alternatives(line, position, count)
-    assert [one.tokens for one in found] == [one.tokens for one in most[:count]]
-    assert [one.score for one in found] == pytest.approx([one.score for one in most[:count]], abs=1e-4)
+    results = model.alternatives(line, position, count)
+    assert [result.tokens for result in results] == [result.tokens for result in most[:count]]
+    assert [result.score for result in results] == pytest.approx([result.score for result in most[:count]], abs=1e-4)
 
 
 @given(st.permutations(range(9)), st.integers(1, 9))
@@ -82,8 +84,8 @@ def test_scores_do_not_depend_on_the_batch(
     """Other pairs and their padding do not change the probability of a target."""
     rows = [line.split("\t") for line in trained.test.read_text().splitlines()[:9]]
     pairs = [Pair(source, target, number) for number, (source, target, *_) in enumerate(rows, 1)]
-    found = model.score([pairs[index] for index in order[:count]])
-    for index, scored in zip(order, found, strict=False):
+    results = model.score([pairs[index] for index in order[:count]])
+    for index, scored in zip(order, results, strict=False):
         [alone] = model.score([pairs[index]])
         assert scored.tokens == alone.tokens
         assert scored.token_log_probs == pytest.approx(alone.token_log_probs, abs=1e-4)

@@ -98,10 +98,12 @@ def test_a_trained_tagger_finds_spans_and_is_scored_as_by_seqeval(
     report = json.loads(capsys.readouterr().out)
     records = load_tagged([tagger.test]).records
     model = clearhead.load(tagger.folder)
-    given = [[word.tag for word in found.words] for found in model.tag_many([one.fields[0] for one in records])]
+    predicted = [
+        [word.tag for word in tagged.words] for tagged in model.tag_many([record.fields[0] for record in records])
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = f1_score([list(one.tags) for one in records], given)
+        wanted = f1_score([list(record.tags) for record in records], predicted)
     assert report["f1"]["score"] == pytest.approx(wanted) and wanted > 0.9
     assert report["sentences"] == 29 and set(report["types"]) == {"LOC", "PER"}
     assert model.config.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -120,8 +122,8 @@ def test_tag_marks_spans_in_lines(
     assert [row["text"] for row in rows] == text.split("\n")[:-1]
     assert rows[1]["entities"] == rows[1]["words"] == rows[3]["entities"] == []
     for row in rows:
-        for found in row["entities"]:
-            assert row["text"][found["start"] : found["end"]] == found["text"] and 0 < found["score"] <= 1
+        for span in row["entities"]:
+            assert row["text"][span["start"] : span["end"]] == span["text"] and 0 < span["score"] <= 1
         for word in row["words"]:
             assert row["text"][word["start"] : word["end"]] == word["word"]
     assert [(one["type"], one["start"], one["text"]) for one in rows[2]["entities"]] == [
@@ -134,20 +136,22 @@ def test_tag_marks_spans_in_lines(
 def test_a_line_longer_than_the_model_is_tagged_in_windows(tagger: Tagger) -> None:
     rng, model = random.Random(3), clearhead.load(tagger.folder)
     rows = [row for _ in range(23) for row in sentence(rng)]
-    found = model.tag(" ".join(word for word, _ in rows))
-    assert len(model.tokenizer.encode(found.text).ids) > 5 * model.config.data.max_tokens
-    assert [word.word for word in found.words] == [word for word, _ in rows]
-    right = np.mean([word.tag == tag for word, (_, tag) in zip(found.words, rows, strict=True)])
+    tagged = model.tag(" ".join(word for word, _ in rows))
+    assert len(model.tokenizer.encode(tagged.text).ids) > 5 * model.config.data.max_tokens
+    assert [word.word for word in tagged.words] == [word for word, _ in rows]
+    right = np.mean([word.tag == tag for word, (_, tag) in zip(tagged.words, rows, strict=True)])
     assert right > 0.9
 
 
 def test_results_do_not_depend_on_the_batch(tagger: Tagger) -> None:
     model = clearhead.load(tagger.folder)
     texts = ["Zoë met Ben in Lima.", "", "In New York, Clara Okafor met Anna " + "and Ben Lee " * 17, "Oslo"]
-    for text, found in zip(texts, model.tag_many(texts), strict=True):
+    for text, tagged in zip(texts, model.tag_many(texts), strict=True):
         alone = model.tag(text)
-        assert found.words == alone.words
-        assert [one.score for one in found.entities] == pytest.approx([one.score for one in alone.entities], abs=1e-5)
+        assert tagged.words == alone.words
+        assert [span.score for span in tagged.entities] == pytest.approx(
+            [span.score for span in alone.entities], abs=1e-5
+        )
 
 
 def test_a_recurrent_tagger_and_a_validation_file(tmp_path: Path) -> None:
@@ -173,9 +177,9 @@ def test_long_sentences_are_skipped_and_reported_in_training(
 
 def test_a_word_longer_than_a_window_gets_one_tag(tagger: Tagger) -> None:
     model, text = clearhead.load(tagger.folder), "x " + "ab1" * 60 + " Ben lives in Paris"
-    found = model.tag(text)
-    assert [word.word for word in found.words] == text.split()
-    assert str(found).replace("[", "").replace(" PER]", "").replace(" LOC]", "") == text
+    tagged = model.tag(text)
+    assert [word.word for word in tagged.words] == text.split()
+    assert str(tagged).replace("[", "").replace(" PER]", "").replace(" LOC]", "") == text
 
 
 BAD = [
@@ -265,12 +269,12 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=61)
 @given(SIZES, st.integers(5, 47))
 def test_windows_cover_all_words_with_context(sizes: list[int], max_tokens: int) -> None:
     bounds = [0, *np.cumsum(sizes).tolist()]
-    found = cover_words(bounds, max_tokens)
-    assert all(0 < bounds[end] - bounds[start] <= max_tokens for start, end in found)
-    chosen = best_windows(bounds, found)
+    windows = cover_words(bounds, max_tokens)
+    assert all(0 < bounds[end] - bounds[start] <= max_tokens for start, end in windows)
+    chosen = best_windows(bounds, windows)
     assert len(chosen) == len(sizes)
     for word, number in enumerate(chosen):
-        start, end = found[number]
+        start, end = windows[number]
         assert start <= word < end
         # neighbours share a half, so a word has a quarter on either side, minus the words cut off at the edges
         least = max_tokens / 4 - 2 * max(sizes)
@@ -320,5 +324,8 @@ def test_marks_can_be_parsed(text: str, rng: random.Random) -> None:
     words = find_words(text)
     assert "".join(text[start:end] for start, end in words) == "".join(text.split())
     tags = [rng.choice(["O", "B-[x]", "I-[x]", "B-Y"]) for _ in words]
-    found = mark_spans(text, words, tags, np.ones(len(tags)))
-    assert parse_marks(str(found)) == (text, [(one.type, one.start, one.end) for one in found.entities])
+    tagged = mark_spans(text, words, tags, np.ones(len(tags)))
+    assert parse_marks(str(tagged)) == (
+        text,
+        [(span.type, span.start, span.end) for span in tagged.entities],
+    )

@@ -50,32 +50,32 @@ NAMED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("named", NAMED)
 def test_results_do_not_depend_on_the_batch_or_streaming(model: clearhead.Model, named: dict[str, Any]) -> None:
-    """20 tokens after prompts of several lengths; the context of 16 slides."""
+    """Generate 20 tokens after prompts of several lengths, so that the context of 16 tokens slides."""
     alone = [model.generate(prompt, max_tokens=20, **named) for prompt in PROMPTS]
 
     @given(st.permutations(range(len(PROMPTS))), st.integers(1, len(PROMPTS)))
     @settings(max_examples=3, deadline=None)
     def check(order: list[int], count: int) -> None:
         chosen = [PROMPTS[index] for index in order[:count]]
-        for index, found in zip(order, model.generate_many(chosen, max_tokens=20, **named), strict=False):
-            assert (found.text, found.tokens, found.unmet_constraints) == (
+        for index, result in zip(order, model.generate_many(chosen, max_tokens=20, **named), strict=False):
+            assert (result.text, result.tokens, result.unmet_constraints) == (
                 alone[index].text,
                 alone[index].tokens,
                 alone[index].unmet_constraints,
             )
-            assert found.token_log_probs == pytest.approx(alone[index].token_log_probs, abs=1e-4)
+            assert result.token_log_probs == pytest.approx(alone[index].token_log_probs, abs=1e-4)
 
     check()
-    for prompt, found in zip(PROMPTS, alone, strict=True):
-        assert "".join(model.stream(prompt, max_tokens=20, **named)) == found.text
-        assert found.log_prob == pytest.approx(sum(found.token_log_probs), abs=1e-4)
+    for prompt, result in zip(PROMPTS, alone, strict=True):
+        assert "".join(model.stream(prompt, max_tokens=20, **named)) == result.text
+        assert result.log_prob == pytest.approx(sum(result.token_log_probs), abs=1e-4)
         if "stop" in named:
-            assert not any(stop in found.text for stop in named["stop"])
-            assert (found.finish_reason == "stop") is any(
-                stop in model.tokenizer.decode([model.tokenizer.token_id(token) or 0 for token in found.tokens])
+            assert not any(stop in result.text for stop in named["stop"])
+            assert (result.finish_reason == "stop") is any(
+                stop in model.tokenizer.decode([model.tokenizer.token_id(token) or 0 for token in result.tokens])
                 for stop in named["stop"]
             )
-    assert len({found.text for found in alone}) > 1
+    assert len({result.text for result in alone}) > 1
 
 
 def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.Model) -> None:
@@ -91,15 +91,15 @@ def test_n_best_of_a_beam_are_ranked_and_samples_are_numbered(model: clearhead.M
 
 def test_constraints_apply_across_the_end_of_the_prompt(model: clearhead.Model) -> None:
     for prompt in PROMPTS[1:]:
-        found = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
-        assert found.unmet_constraints == ()
-        whole = f"{prompt}{found.text}"
+        result = model.generate(prompt, beam_size=2, include=["house", "field"], exclude=["the"], max_tokens=25)
+        assert result.unmet_constraints == ()
+        whole = f"{prompt}{result.text}"
         assert all(contains_word(whole, word, len(prompt)) for word in ("house", "field"))
         assert not contains_word(whole, "the", len(prompt))
 
 
 def test_words_at_the_end_of_a_prompt(model: clearhead.Model) -> None:
-    """A word that continues the last letters of the prompt (`before`) is another word, or completes one there."""
+    """Text that continues the last letters of the prompt (`before`) forms another word, or completes the word."""
     include, exclude = (
         model.generation_settings(beam_size=1, include=["wall"]),
         model.generation_settings(beam_size=1, exclude=["wall"]),
@@ -116,14 +116,14 @@ def test_words_at_the_end_of_a_prompt(model: clearhead.Model) -> None:
 
 
 def test_alternatives_differ_at_the_position_only(model: clearhead.Model) -> None:
-    """Also far beyond the context."""
+    """This includes positions far beyond the context."""
     for position in (0, 2, 24):
         overrides: dict[str, Any] = {"beam_size": 2, "max_tokens": 26, "min_length": 26}
         best = model.generate("the", **overrides)
-        found = model.generate_alternatives("the", position, 4, **overrides)
-        assert {one.tokens[:position] for one in found} == {best.tokens[:position]}
-        assert len({one.tokens[position] for one in found}) == 4
-        log_probs = [one.token_log_probs[position] for one in found]
+        results = model.generate_alternatives("the", position, 4, **overrides)
+        assert {result.tokens[:position] for result in results} == {best.tokens[:position]}
+        assert len({result.tokens[position] for result in results}) == 4
+        log_probs = [result.token_log_probs[position] for result in results]
         assert log_probs == sorted(log_probs, reverse=True)
     with pytest.raises(
         DecodingError, match=r"the prompt: expected a position of 0 to 25, found 26; the output has 26 tokens"
@@ -162,7 +162,7 @@ def test_a_stop_string_may_begin_with_the_space_after_the_prompt(model: clearhea
 
 
 @pytest.mark.parametrize(
-    ("given_", "expected"),
+    ("settings", "expected"),
     [
         ({"beam_size": 3}, {"beam_size": 3, "method": "search"}),
         (
@@ -174,8 +174,8 @@ def test_a_stop_string_may_begin_with_the_space_after_the_prompt(model: clearhea
         ({"sampling": {"seed": 3}, "stop": "x"}, {"sampling": {"seed": 3, "stop": "x"}, "method": "sample"}),
     ],
 )
-def test_settings_by_name(given_: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert infer_method(nest_sampling_fields(given_)) == expected
+def test_settings_by_name(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert infer_method(nest_sampling_fields(settings)) == expected
 
 
 def test_generate_prints_the_results_of_the_api(

@@ -1,4 +1,4 @@
-"""Tiny runs of every task, and callbacks that stop them."""
+"""Tiny training runs of every task, and a callback that stops them."""
 
 import copy
 import json
@@ -21,7 +21,8 @@ from tests.tasks.artificial_text import artificial_text, write_lines
 
 Settings = dict[str, dict[str, Any]]
 
-# Updates of two batches, several a pass over the data; validations and checkpoints at different steps.
+# Each update accumulates two batches, an epoch has several updates, and validations and checkpoints are at different
+# steps.
 SMALL: Settings = {
     "model": {"num_encoder_layers": 1, "model_dim": 16, "feed_forward_dim": 24, "num_heads": 2, "dropout": 0.2},
     "tokenizer": {"kind": "word", "vocab_size": 60},
@@ -76,14 +77,16 @@ def write_data(task: str, folder: Path, count: int = 60) -> Path:
             path = folder / "images" / label / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             shade = 40 + 60 * ["eats", "cuts", "Look"].index(label)
-            Image.frombytes("L", (8, 8), bytes((shade + 7 * number * place) % 256 for place in range(64))).save(path)
+            Image.frombytes("L", (8, 8), bytes((shade + 7 * number * position) % 256 for position in range(64))).save(
+                path
+            )
             names.append(f"{path.relative_to(folder)}\t{label}")
         return folder / "images" if task == "image" else write_lines(folder / "captions.tsv", names)
     return write_lines(folder / "text.txt", lines)
 
 
 class RecordingCallback:
-    """Records messages and steps of a run, and sends the process a signal after an update."""
+    """Callback that stores messages and steps of a run, and sends the process a signal after update `stop_at`."""
 
     def __init__(self, stop_at: int = 0, number: int = signal.SIGTERM) -> None:
         self.stop_at, self.number = stop_at, number
@@ -100,7 +103,7 @@ class RecordingCallback:
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None: ...
 
-    def work(self, what: str, done: int, total: int) -> None: ...
+    def work(self, activity: str, done: int, total: int) -> None: ...
 
 
 def run(
@@ -110,13 +113,13 @@ def run(
     callback: RecordingCallback | None = None,
     *,
     more: Settings | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> TrainingResult:
-    """Run a training of 13 updates, with the given changes, and return its result."""
-    length = {"training": {"steps": asked.pop("steps", 13)}}
+    """Run a training of 13 updates, with `more` settings and other options of the request; return its result."""
+    length = {"training": {"steps": options.pop("steps", 13)}}
     settings = merge(settings_of(task, more), length)
     files = data if isinstance(data, list) else [data]
-    return train(TrainRequest(files, out, settings=settings, task=task, threads=asked.pop("threads", 1), **asked),
+    return train(TrainRequest(files, out, settings=settings, task=task, threads=options.pop("threads", 1), **options),
                  callback or RecordingCallback())  # fmt: skip
 
 
@@ -126,12 +129,12 @@ def model_of(folder: Path) -> str:
 
 
 def traces(folder: Path) -> tuple[object, ...]:
-    """Return the rest of a run folder without times: checksums of all tensors, counters and metrics."""
-    found = CheckpointFolder.load(folder / "training")
-    assert found and found.state
+    """Return the content of a run folder except the model and times: checksums of tensors, counters and metrics."""
+    restored = CheckpointFolder.load(folder / "training")
+    assert restored and restored.state
     timed = {name for name in TrainState.model_fields if name.startswith(("seconds", "cpu_seconds"))}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     metrics = [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
                for line in lines]  # fmt: skip
-    state = found.state
+    state = restored.state
     return state.files, state.checkpoints, state.best, state.train_state.model_dump(exclude=timed), metrics

@@ -20,7 +20,7 @@ LONGER: Settings = {"training": {"batch_tokens": 400, "gradient_accumulation": 1
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
-    """A translator after two updates."""
+    """Return a translator after two updates."""
     folder = tmp_path_factory.mktemp("short")
     return run("translate", write_data("translate", folder), folder / "out", steps=2)
 
@@ -48,8 +48,8 @@ def test_frequencies_are_smoothed_and_counted_with_ends() -> None:
 )
 def test_both_loss_and_score_must_be_better_than_trivial(loss: float, score: float | None, problem: str) -> None:
     baseline = Baseline(5.0, score=20.0, trivial="copying the source")
-    found = baseline.problem(loss, score, "bleu")
-    assert found.startswith(problem) and bool(found) == bool(problem)
+    actual = baseline.problem(loss, score, "bleu")
+    assert actual.startswith(problem) and bool(actual) == bool(problem)
 
 
 @pytest.mark.parametrize("task", MORE)
@@ -93,9 +93,11 @@ def test_the_end_of_a_training_warns_that_nothing_was_learned(
     sets = [word for section, fields in settings_of("translate").items() for name, value in fields.items()
             for word in ("--set", f"{section}.{name}={value}")]  # fmt: skip
     assert main(["train", str(data), "--out", str(out), "--steps", "2", "--threads", "1", *sets]) == 0
-    found = capsys.readouterr()
-    assert "Next:" not in found.out and f"Model saved to {out}." in found.out and "repetition loops" in found.out
-    assert "warning: this model has not learned its task: validation loss" in found.err
+    captured = capsys.readouterr()
+    assert (
+        "Next:" not in captured.out and f"Model saved to {out}." in captured.out and "repetition loops" in captured.out
+    )
+    assert "warning: this model has not learned its task: validation loss" in captured.err
 
 
 def test_users_of_the_model_are_warned(
@@ -119,8 +121,8 @@ def test_evaluate_counts_degenerate_outputs(
 ) -> None:
     data = write_data("translate", tmp_path)
     assert main(["evaluate", str(short.folder), str(data), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["outputs"]
-    assert found["examples"] == 60 and 0 <= found["loops"] <= 60 and found["copies"] == 0
+    outputs = json.loads(capsys.readouterr().out)["outputs"]
+    assert outputs["examples"] == 60 and 0 <= outputs["loops"] <= 60 and outputs["copies"] == 0
     model = clearhead.load(short.folder)
     assert model.manifest.training["warning"]
 
@@ -141,9 +143,11 @@ def test_a_dry_run_reports_a_useful_duration(tmp_path: Path, capsys: pytest.Capt
     sets = ["--set", "training.batch_tokens=60", "--set", "model.model_dim=16", "--set", "model.feed_forward_dim=16"]
     assert main([*arguments, *sets, "--steps", "2"]) == 0
     err = capsys.readouterr().err
-    found = re.search(r"one epoch is (\d+) updates, about [\d.]+ minutes; useful duration: up to 60 epochs", err)
-    assert found and int(found[1]) > 2
-    share = round(100 * 2 / int(found[1]))
+    epoch_message = re.search(
+        r"one epoch is (\d+) updates, about [\d.]+ minutes; useful duration: up to 60 epochs", err
+    )
+    assert epoch_message and int(epoch_message[1]) > 2
+    share = round(100 * 2 / int(epoch_message[1]))
     assert f"warning: this run sees {share} % of the data once and will hardly learn its task" in err
     assert main([*arguments, *sets, "--epochs", "1"]) == 0
     assert "warning" not in capsys.readouterr().err

@@ -41,12 +41,12 @@ def new_folder(path: Path) -> CheckpointFolder:
 
 def saved_step(path: Path) -> int:
     """Return the step of the saved state after checking that all files belong to that step."""
-    found = CheckpointFolder.load(path)
-    assert found and found.state
-    step = found.state.train_state.step
-    assert torch.equal(found.load_tensors(found.state.weights)["w"], torch.full((5, 7), float(step)))
-    assert found.load_tensors(found.state.optimizer)["w:step"].item() == step == found.state.metrics_bytes
-    assert found.load_tokenizer() == '{"a tokenizer": 1}'
+    restored = CheckpointFolder.load(path)
+    assert restored and restored.state
+    step = restored.state.train_state.step
+    assert torch.equal(restored.load_tensors(restored.state.weights)["w"], torch.full((5, 7), float(step)))
+    assert restored.load_tensors(restored.state.optimizer)["w:step"].item() == step == restored.state.metrics_bytes
+    assert restored.load_tokenizer() == '{"a tokenizer": 1}'
     return step
 
 
@@ -58,18 +58,18 @@ def test_a_state_is_loaded_unchanged(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "t")
     save(folder, 5)
     assert saved_step(tmp_path / "t") == 5
-    found = CheckpointFolder.load(tmp_path / "t")
-    assert found and found.state and folder.state
-    assert found.state.origin == ORIGIN
-    assert found.state.train_state.best == folder.state.train_state.best  # the infinite loss and the last digit too
+    restored = CheckpointFolder.load(tmp_path / "t")
+    assert restored and restored.state and folder.state
+    assert restored.state.origin == ORIGIN
+    assert restored.state.train_state.best == folder.state.train_state.best  # the infinite loss and the last digit too
     assert CheckpointFolder.load(tmp_path / "none") is None
 
 
 def test_a_state_before_the_first_update_has_no_optimizer_tensors(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "t")
     folder.save(ORIGIN, TrainState(), {"w": torch.ones(3)}, {})
-    found = CheckpointFolder.load(tmp_path / "t")
-    assert found and found.state and found.load_tensors(found.state.optimizer) == {}
+    restored = CheckpointFolder.load(tmp_path / "t")
+    assert restored and restored.state and restored.load_tensors(restored.state.optimizer) == {}
 
 
 def test_unneeded_files_are_removed(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_unneeded_files_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_lasting", [False, True], ids=["once", "from then on"])
 def test_an_error_at_any_step_of_a_save_leaves_a_complete_state(tmp_path: Path, is_lasting: bool) -> None:
-    found = []
+    steps = []
     for step in itertools.count(1):
         folder = new_folder(tmp_path / str(step))
         save(folder, 2)
@@ -100,20 +100,20 @@ def test_an_error_at_any_step_of_a_save_leaves_a_complete_state(tmp_path: Path, 
                 save(folder, 3)
             except TrainingError as error:
                 assert "No space left on device; the state of step" in str(error) and "--resume" in str(error)
-        found.append(saved_step(folder.folder))
-        if found[-1] == 2:
+        steps.append(saved_step(folder.folder))
+        if steps[-1] == 2:
             assert names_in(folder.folder) == before  # no temporary file, and none of the new state
         save(folder, 4)
         assert saved_step(folder.folder) == 4
         assert not [name for name in names_in(folder.folder) if name.startswith(".")]
         if faults.calls < step:
             break
-    assert found.count(2) > 10 and found[-1] == 3
-    assert is_lasting or found == sorted(found)
+    assert steps.count(2) > 10 and steps[-1] == 3
+    assert is_lasting or steps == sorted(steps)
 
 
 def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
-    found = []
+    steps = []
     for step in itertools.count(1):
         folder = new_folder(tmp_path / str(step))
         save(folder, 2)
@@ -123,7 +123,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
             save(folder, 3, average=1)
 
         code = end_of(fork(crash))
-        found.append(saved_step(folder.folder))
+        steps.append(saved_step(folder.folder))
         again = CheckpointFolder.load(folder.folder)
         assert again
         save(again, 4, average=1)
@@ -133,8 +133,8 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path:
         if code == 0:
             break
         assert code == 9
-    assert found == sorted(found)  # the old state up to one moment, the new one afterwards
-    assert found.count(2) > 10 and found.count(3) > 2
+    assert steps == sorted(steps)  # the old state up to one moment, the new one afterwards
+    assert steps.count(2) > 10 and steps.count(3) > 2
 
 
 def flip(path: Path) -> None:
@@ -189,7 +189,7 @@ def test_every_bit_of_the_state_file_counts(tmp_path: Path) -> None:
     save(folder, 3)
     path = tmp_path / "t" / "state.json"
     whole = path.read_bytes()
-    for place in range(0, len(whole), 7):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    for position in range(0, len(whole), 7):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
         with pytest.raises(BundleError, match=r"state\.json is damaged"):
             CheckpointFolder.load(tmp_path / "t")

@@ -18,7 +18,7 @@ MOST_FILES = 20  # outside of model/ and kernels/
 
 
 class StepProfile(NullCallback):
-    """Collects the files whose functions run after the report of one update and before that of the next."""
+    """Callback that collects the files whose functions run between the reports of two updates."""
 
     def __init__(self, after: int) -> None:
         self.after = after

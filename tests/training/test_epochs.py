@@ -22,67 +22,67 @@ from clearhead.training.setup.auto_config import Estimate, benchmark_step, secon
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task, settings_for, write_files
 from tests.tasks.artificial_text import sets
 from tests.training.runs import Settings, settings_of, write_data
-from tests.training.test_trainer import RecordingLogger, Regression, trainer
+from tests.training.test_trainer import RecordingLogger, Regression, build_trainer
 
 
-class Watched:
-    """Counts the examples and the updates of a trainer."""
+class CountingTrainer:
+    """Counter of the examples and updates of a trainer."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.seen: Counter[int] = Counter()
         self.updates = 0
         task, step, batch = trainer.task, trainer._step_optimizer, trainer.task.batch
 
-        def watched_batch(indices: Indices, epoch: int) -> Any:
+        def counting_batch(indices: Indices, epoch: int) -> Any:
             self.seen.update(int(index) for index in indices)
             return batch(indices, epoch)
 
-        def watched_step(*given: Any) -> None:
+        def counting_step(*arguments: Any) -> None:
             self.updates += 1
-            step(*given)
+            step(*arguments)
 
-        task.batch = watched_batch  # type: ignore[method-assign]
-        trainer._step_optimizer = watched_step  # type: ignore[method-assign,assignment]
+        task.batch = counting_batch  # type: ignore[method-assign]
+        trainer._step_optimizer = counting_step  # type: ignore[method-assign,assignment]
 
 
 def estimated(prepared: PreparedRun) -> Estimate:
     return benchmark_step(prepared.task, prepared.model, prepared.config.training, prepared.threads)
 
 
-def run(folder: Path, task: str, **training: Any) -> tuple[Watched, int, int]:
+def run(folder: Path, task: str, **training: Any) -> tuple[CountingTrainer, int, int]:
     """Train for a length; return the counts, the batches per epoch, and the planned number of updates."""
     prepared = prepare_task(folder, task, **training)
     prepared.task.validate = Regression(scores=[1.0] * 100).validate  # type: ignore[method-assign]
     steps = estimated(prepared).steps
     config = prepared.config.training
-    made = Trainer(
+    trainer = Trainer(
         prepared.task, prepared.model, config, Schedule.fit(config, 12, steps), NullCallback(), RecordingLogger(), 1
     )
-    watched = Watched(made)
-    made.run()
-    return watched, len(prepared.task.plan(0)), steps
+    counts = CountingTrainer(trainer)
+    trainer.run()
+    return counts, len(prepared.task.plan(0)), steps
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_two_epochs_see_every_example_twice(task: str, tmp_path: Path) -> None:
-    watched, batches, steps = run(tmp_path, task, epochs=2)
-    assert watched.updates == steps == 2 * batches and batches > 2
+    counts, batches, steps = run(tmp_path, task, epochs=2)
+    assert counts.updates == steps == 2 * batches and batches > 2
     if task == "lm":  # windows start elsewhere in every epoch: the index of an example encodes the start
-        assert watched.seen.total() == 2 * len({index % 29 for index in watched.seen})
+        assert counts.seen.total() == 2 * len({index % 29 for index in counts.seen})
     else:
-        assert set(watched.seen.values()) == {2} and len(watched.seen) == max(watched.seen) + 1
+        assert set(counts.seen.values()) == {2} and len(counts.seen) == max(counts.seen) + 1
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_a_part_of_an_epoch_is_rounded_up_to_whole_updates(task: str, tmp_path: Path) -> None:
-    watched, batches, steps = run(tmp_path, task, epochs=1.5, gradient_accumulation=2)
-    assert watched.updates == steps == math.ceil(1.5 * batches / 2)
-    tiny, _, one = run(tmp_path, task, epochs=0.01)
-    assert tiny.updates == one == 1
+    counts, batches, steps = run(tmp_path, task, epochs=1.5, gradient_accumulation=2)
+    assert counts.updates == steps == math.ceil(1.5 * batches / 2)
+    tiny, _, steps = run(tmp_path, task, epochs=0.01)
+    assert tiny.updates == steps == 1
 
 
 class Slow(Regression):
-    """A task whose updates take a known time."""
+    """Task whose updates take a known time."""
 
     def loss(self, model: Any, batch: Any) -> Loss:
         time.sleep(0.03)
@@ -90,12 +90,12 @@ class Slow(Regression):
 
 
 def test_an_update_is_measured_without_touching_the_weights() -> None:
-    made, _ = trainer(Slow())
-    before = snapshot(made.model)
-    once = seconds_per_update(made.task, made.model, made.config, 1, budget=0.1)
+    trainer, _ = build_trainer(Slow())
+    before = snapshot(trainer.model)
+    once = seconds_per_update(trainer.task, trainer.model, trainer.config, 1, budget=0.1)
     assert 0.03 <= once < 1.0  # the machine may be busy
-    assert all((before[name] == tensor).all() for name, tensor in snapshot(made.model).items())
-    twice, _ = trainer(Slow(), gradient_accumulation=7)
+    assert all((before[name] == tensor).all() for name, tensor in snapshot(trainer.model).items())
+    twice, _ = build_trainer(Slow(), gradient_accumulation=7)
     assert 0.21 <= seconds_per_update(twice.task, twice.model, twice.config, 1, budget=0.1) < 7.0
 
 
@@ -106,8 +106,8 @@ def test_a_slow_outlier_does_not_change_the_estimate() -> None:
                 time.sleep(1.5)
             return super().loss(model, batch)
 
-    made, _ = trainer(Disturbed())
-    assert seconds_per_update(made.task, made.model, made.config, 1, budget=2.0) < 1.0
+    trainer, _ = build_trainer(Disturbed())
+    assert seconds_per_update(trainer.task, trainer.model, trainer.config, 1, budget=2.0) < 1.0
 
 
 @pytest.mark.parametrize(

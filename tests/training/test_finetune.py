@@ -1,4 +1,4 @@
-"""Fine-tuning: loaded and newly initialised tensors, messages about them, and refused combinations."""
+"""Fine-tuning: loaded and newly initialized tensors, messages about them, and refused combinations."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def test_the_same_task_loads_all_weights(models: Models, tmp_path: Path) -> None
         names = set(named_weights(prepared.model))
         assert loaded_names(prepared, models[task]) == names
         assert message.startswith(f"loaded {len(list(prepared.model.parameters()))} tensors from {models[task]}")
-        assert message.endswith("; newly initialised: none")
+        assert message.endswith("; newly initialized: none")
 
 
 @pytest.mark.parametrize("labels", [3, 5])
@@ -72,14 +72,14 @@ def test_images_with_other_labels_get_a_new_head(labels: int, models: Models, tm
     assert prepared.config.labels == tuple(f"label{number}" for number in range(labels))
     names = set(named_weights(prepared.model))
     assert names - loaded_names(prepared, models["image"]) == {"output.weight", "output.bias"}
-    assert message.endswith("; newly initialised: output.weight, output.bias")
+    assert message.endswith("; newly initialized: output.weight, output.bias")
 
 
 def test_texts_with_more_labels_get_a_new_head(models: Models, tmp_path: Path) -> None:
     data = write_lines(tmp_path / "t.tsv", [f"The old dog {n} eats\t{n % 4}" for n in range(40)])
     prepared, message = start(tmp_path, "classify", models["classify"], data)
     assert named_weights(prepared.model)["output.weight"].shape[0] == 4
-    assert message.endswith("; newly initialised: output.weight, output.bias")
+    assert message.endswith("; newly initialized: output.weight, output.bias")
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
@@ -88,7 +88,7 @@ def test_unused_tensors_are_reported(task: str, models: Models, tmp_path: Path) 
     readers = {name for name in named_weights(prepared.model) if name.startswith("backbone.")}
     assert loaded_names(prepared, models["mlm"]) == readers
     left = "norm.bias, norm.weight, transform.bias, transform.weight"
-    assert message.endswith(f"; newly initialised: output.weight, output.bias; not loaded: {left}")
+    assert message.endswith(f"; newly initialized: output.weight, output.bias; not loaded: {left}")
     tokenizer = load_bundle(models["mlm"]).tokenizer
     assert prepared.tokenizer and prepared.tokenizer.to_json() == tokenizer
 
@@ -122,7 +122,7 @@ def test_misuse_is_refused_in_a_sentence(
     options = ["--task", task, "--from", str(folder), "--out", str(tmp_path / "out"), "--steps", "1", *more]
     code = main(["train", str(write_files(tmp_path, task)), *options])
     if not message:  # more layers than before: the lower ones are loaded, the new ones are reported
-        assert code == 0 and "newly initialised: backbone.encoder.layers.1." in capsys.readouterr().err
+        assert code == 0 and "newly initialized: backbone.encoder.layers.1." in capsys.readouterr().err
         return
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and error.startswith("clearhead: ") and message in error

@@ -26,8 +26,8 @@ QUICK = ("translate", "lm")
 ALL_LINES: Settings = {"training": {"validate_lines": 50}}
 
 
-class Olds:
-    """Short runs of each task, trained on first use, next to their data; tests must not write into them."""
+class OldRuns:
+    """Short run of each task next to its data, trained on first access; tests must not write into the folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,12 +40,12 @@ class Olds:
 
 
 @pytest.fixture(scope="module")
-def olds(tmp_path_factory: pytest.TempPathFactory) -> Olds:
-    """A short run of each task."""
-    return Olds(tmp_path_factory.mktemp("olds"))
+def old_runs(tmp_path_factory: pytest.TempPathFactory) -> OldRuns:
+    """Return a short run of each task."""
+    return OldRuns(tmp_path_factory.mktemp("olds"))
 
 
-def kept(old: Path) -> list[Path]:
+def validation_files(old: Path) -> list[Path]:
     """Return the files with the validation records of a run."""
     return sorted((old / "training" / "validation").glob("*"))
 
@@ -56,14 +56,18 @@ def old_data(task: str, old: Path) -> Path:
 
 
 @pytest.mark.parametrize("task", TEXT)
-def test_a_run_saves_its_validation_records_in_files_that_its_task_reads(task: str, olds: Olds) -> None:
-    old, config = olds[task], clearhead.load(olds[task]).config
+def test_a_run_saves_its_validation_records_in_files_that_its_task_reads(task: str, old_runs: OldRuns) -> None:
+    old, config = old_runs[task], clearhead.load(old_runs[task]).config
     files = TrainingFiles([old_data(task, old)])
     held_out = get_task(task).load_records(files, config, lambda _: None).valid
-    read = get_task(task).load_records(TrainingFiles(kept(old), kept(old), minimum=1), config, lambda _: None).valid
+    read = (
+        get_task(task)
+        .load_records(TrainingFiles(validation_files(old), validation_files(old), minimum=1), config, lambda _: None)
+        .valid
+    )
     assert [record.fields for record in read] == [record.fields for record in held_out]
     assert len(read) == read_manifest(old).data["valid_examples"] or task in ("mlm", "denoise")
-    assert clearhead.evaluate(old, kept(old)[0]).to_json()
+    assert clearhead.evaluate(old, validation_files(old)[0]).to_json()
 
 
 def test_at_most_500_evenly_spaced_records_are_saved(tmp_path: Path) -> None:
@@ -98,7 +102,7 @@ def test_records_of_a_model_with_tags_are_saved_by_tag_and_scored_with_it(tmp_pa
     first, second = write_data("translate", tmp_path / "a"), write_data("translate", tmp_path / "b", count=37)
     files = [Path(f"{first}@de"), Path(f"{second}@fr")]
     run("translate", files, tmp_path / "old", more=ALL_LINES)
-    assert [path.name for path in kept(tmp_path / "old")] == ["de.jsonl", "fr.jsonl"]
+    assert [path.name for path in validation_files(tmp_path / "old")] == ["de.jsonl", "fr.jsonl"]
     run("translate", [Path(f"{first}@de")], tmp_path / "new", more=ALL_LINES, start=tmp_path / "old")
     old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
     assert new["old_validation"]["before"] == score(old)  # type: ignore[index,call-overload]
@@ -107,30 +111,30 @@ def test_records_of_a_model_with_tags_are_saved_by_tag_and_scored_with_it(tmp_pa
 
 
 def test_saved_records_are_not_exported_and_the_model_does_not_need_them(
-    olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    old_runs: OldRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old = shutil.copytree(olds["translate"], tmp_path / "old")
-    secret = json.loads(lines(kept(old)[0])[0])["source"]
+    old = shutil.copytree(old_runs["translate"], tmp_path / "old")
+    secret = json.loads(lines(validation_files(old)[0])[0])["source"]
     assert main(["export", str(old), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
     exported = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert exported and not [path for path in exported if secret.encode() in path.read_bytes()]
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name in ("training", "validation")]
-    kept(old)[0].write_text("damaged")
-    assert model_of(old) == model_of(olds["translate"]) and clearhead.load(old)
+    validation_files(old)[0].write_text("damaged")
+    assert model_of(old) == model_of(old_runs["translate"]) and clearhead.load(old)
     shutil.rmtree(old / "training")
     assert clearhead.load(old)
 
 
 def score(training: Any) -> float:
     """Return the validation score in a manifest."""
-    [found] = [
+    [value] = [
         value["score"] for value in training["scores"].values() if isinstance(value, dict) and "signature" in value
     ]
-    return float(found)
+    return float(value)
 
 
 def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path) -> None:
-    """The new run validates on the same records, so both runs' own scores are the reference."""
+    """The new run validates on the same records, so the validation scores of both runs are the reference."""
     data = write_data("translate", tmp_path)
     run("translate", data, tmp_path / "old", more=ALL_LINES, steps=120)
     copied = write_lines(
@@ -139,16 +143,16 @@ def test_scores_before_and_after_are_those_of_the_runs_themselves(tmp_path: Path
     settings: dict[str, Any] = settings_of("translate", ALL_LINES)
     settings["training"] |= {"steps": 13}
     del settings["data"]["validation_share"], settings["tokenizer"]
-    callback, valid = RecordingCallback(), kept(tmp_path / "old")
+    callback, valid = RecordingCallback(), validation_files(tmp_path / "old")
     request = TrainRequest([copied], tmp_path / "new", valid, settings=settings, threads=1, start=tmp_path / "old")
     train(request, callback)
     old, new = (read_manifest(tmp_path / name).training for name in ("old", "new"))
-    found: Any = new["old_validation"]
-    before, after = found["before"], found["after"]
+    report: Any = new["old_validation"]
+    before, after = report["before"], report["after"]
     assert before == score(old) > 1 and after == score(new) != score(old)
-    assert found["change"] == after - before and found["records"] == len(lines(valid[0]))
+    assert report["change"] == after - before and report["records"] == len(lines(valid[0]))
     shown = f"BLEU {before:.1f} before, {after:.1f} after ({after - before:+.1f})"
-    assert f"old validation set ({found['records']} pairs): {shown}" in callback.messages
+    assert f"old validation set ({report['records']} pairs): {shown}" in callback.messages
     assert f"bleu {before:.2f} before, {after:.2f} after" in (tmp_path / "new" / "README.md").read_text()
 
 
@@ -157,9 +161,9 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_forgetting_of_a_classifier_is_reported_and_evaluate_agrees(olds: Olds, tmp_path: Path) -> None:
-    """Fine-tuned on labels that contradict the old ones; the reference is `clearhead evaluate`."""
-    data = old_data("classify", olds["classify"])
+def test_forgetting_of_a_classifier_is_reported_and_evaluate_agrees(old_runs: OldRuns, tmp_path: Path) -> None:
+    """The model is fine-tuned on labels that contradict the old ones; the reference is `clearhead evaluate`."""
+    data = old_data("classify", old_runs["classify"])
     learned: Settings = {"training": {"validate_every": 40, "save_every": 40}}
     run("classify", data, tmp_path / "old", more=learned, steps=120)
     turn = {"eats": "cuts", "cuts": "Look", "Look": "eats"}
@@ -167,12 +171,12 @@ def test_forgetting_of_a_classifier_is_reported_and_evaluate_agrees(olds: Olds, 
     other = write_lines(tmp_path / "other.tsv", [f"{text}\t{turn[label]}" for text, label in rows])
     callback = RecordingCallback()
     run("classify", other, tmp_path / "new", callback, more=learned, steps=120, start=tmp_path / "old")
-    file = kept(tmp_path / "old")[0]
+    file = validation_files(tmp_path / "old")[0]
     expected = [
         100 * clearhead.evaluate(tmp_path / name, file).to_json()["accuracy"]["score"] for name in ("old", "new")
     ]
-    found: Any = read_manifest(tmp_path / "new").training["old_validation"]
-    assert [found["before"], found["after"]] == pytest.approx(expected) and found["change"] < -50
+    report: Any = read_manifest(tmp_path / "new").training["old_validation"]
+    assert [report["before"], report["after"]] == pytest.approx(expected) and report["change"] < -50
     [warning] = [text for text in callback.messages if text.startswith("warning: the model forgot")]
     assert "--replay FILE" in warning
     callback, little = RecordingCallback(), merge(learned, {"data": {"replay_share": 0.01}})
@@ -184,25 +188,30 @@ def test_forgetting_of_a_classifier_is_reported_and_evaluate_agrees(olds: Olds, 
     assert [text for text in callback.messages if text.startswith("old validation set (60 labelled texts): accuracy")]
 
 
-def test_unmeasured_forgetting_is_reported_with_the_reason(olds: Olds, tmp_path: Path) -> None:
-    bare = shutil.copytree(olds["lm"], tmp_path / "bare")
+def test_unmeasured_forgetting_is_reported_with_the_reason(old_runs: OldRuns, tmp_path: Path) -> None:
+    bare = shutil.copytree(old_runs["lm"], tmp_path / "bare")
     shutil.rmtree(bare / "training")
-    damaged = shutil.copytree(olds["translate"], tmp_path / "damaged")
-    kept(damaged)[0].write_text("{}\n")
+    damaged = shutil.copytree(old_runs["translate"], tmp_path / "damaged")
+    validation_files(damaged)[0].write_text("{}\n")
     four = write_lines(tmp_path / "four.tsv", [f"The old cow {n} eats\t{n % 4}" for n in range(40)])
     for task, start, data, message in (
         ("lm", bare, None, f"{bare} has no validation records; give some with --old-valid FILE"),
         ("translate", damaged, None, 'records.jsonl:1: expected the key "source"'),
-        ("classify", olds["mlm"], None, "trained for the task mlm, this run is for classify"),
-        ("classify", olds["classify"], four, "the labels of the new data are not those of the old model"),
-        ("image", olds["image"], None, "the task image reads images, and runs save validation records of text only"),
+        ("classify", old_runs["mlm"], None, "trained for the task mlm, this run is for classify"),
+        ("classify", old_runs["classify"], four, "the labels of the new data are not those of the old model"),
+        (
+            "image",
+            old_runs["image"],
+            None,
+            "the task image reads images, and runs save validation records of text only",
+        ),
     ):
         callback, out = RecordingCallback(), tmp_path / f"{task}-{start.name}-{data is None}"
         settings = without_shape(task)
-        files = [data or old_data(task, olds[task])]
+        files = [data or old_data(task, old_runs[task])]
         train(TrainRequest(files, out, settings=settings, task=task, threads=1, start=start), callback)
-        [said] = [text for text in callback.messages if text.startswith("forgetting is not measured: ")]
-        assert message in said and "old_validation" not in read_manifest(out).training
+        [reason] = [text for text in callback.messages if text.startswith("forgetting is not measured: ")]
+        assert message in reason and "old_validation" not in read_manifest(out).training
 
 
 def without_shape(task: str) -> dict[str, Any]:
@@ -216,32 +225,32 @@ def without_shape(task: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "task", [task if task in QUICK else pytest.param(task, marks=pytest.mark.slow) for task in MORE]
 )
-def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, olds: Olds, tmp_path: Path) -> None:
+def test_replay_of_every_task_resumes_to_the_same_bytes(task: str, old_runs: OldRuns, tmp_path: Path) -> None:
     """The old model is not needed to resume, because its validation records are copied."""
     new = write_data(task, tmp_path, count=43)
-    asked: dict[str, Any] = {"replay": [old_data(task, olds[task])], "more": {"data": {"replay_share": 0.4}}}
-    start = shutil.copytree(olds[task], tmp_path / "start")
+    options: dict[str, Any] = {"replay": [old_data(task, old_runs[task])], "more": {"data": {"replay_share": 0.4}}}
+    start = shutil.copytree(old_runs[task], tmp_path / "start")
     callback = RecordingCallback()
-    run(task, new, tmp_path / "whole", callback, start=start, **asked)
+    run(task, new, tmp_path / "whole", callback, start=start, **options)
     assert [text for text in callback.messages if text.startswith("replay: ") and "40 % of each batch" in text]
     assert (
-        run(task, new, tmp_path / "parts", RecordingCallback(5), start=start, **asked).outcome.reason == "interrupted"
+        run(task, new, tmp_path / "parts", RecordingCallback(5), start=start, **options).outcome.reason == "interrupted"
     )
     shutil.rmtree(start)
-    assert run(task, new, tmp_path / "parts", resume=True, **asked).outcome.reason == "finished"
+    assert run(task, new, tmp_path / "parts", resume=True, **options).outcome.reason == "finished"
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
     manifests = [read_manifest(tmp_path / name) for name in ("whole", "parts")]
     assert manifests[0].training.get("old_validation") == manifests[1].training.get("old_validation")
     assert (task in TEXT) == ("old_validation" in manifests[1].training)
     assert manifests[0].data == manifests[1].data and manifests[0].data["replay_examples"]
-    run(task, new, tmp_path / "without", start=olds[task])
+    run(task, new, tmp_path / "without", start=old_runs[task])
     assert model_of(tmp_path / "without") != model_of(tmp_path / "whole")
 
 
-def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path) -> None:
+def test_records_of_validation_sets_are_not_replayed(old_runs: OldRuns, tmp_path: Path) -> None:
     """The old training file is replayed except for the part that the old run held out."""
-    old = olds["translate"]
+    old = old_runs["translate"]
     new = write_lines(tmp_path / "new.tsv", [f"w{number} x y\tz w{number}" for number in range(30)])
     callback = RecordingCallback()
     request = TrainRequest(
@@ -249,17 +258,17 @@ def test_records_of_validation_sets_are_not_replayed(olds: Olds, tmp_path: Path)
         replay=[old_data("translate", old)],
     )  # fmt: skip
     prepared = prepare(request, callback)
-    count = len(lines(kept(old)[0]))
+    count = len(lines(validation_files(old)[0]))
     assert prepared.data["replay_examples"] == 60 - count
-    assert [text for text in callback.messages if f"{count} left out, which are in a validation set" in text]
+    assert [text for text in callback.messages if f"{count} are in a validation set and excluded" in text]
 
 
-def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
-    old, data = olds["classify"], write_data("classify", tmp_path, count=43)
+def test_a_resumed_run_refuses_other_files(old_runs: OldRuns, tmp_path: Path) -> None:
+    old, data = old_runs["classify"], write_data("classify", tmp_path, count=43)
     replayed = old_data("classify", old)
     valid = write_lines(tmp_path / "valid.tsv", lines(replayed)[:20])
-    asked: dict[str, Any] = {"start": old, "replay": [replayed], "old_valid": [valid]}
-    run("classify", data, tmp_path / "out", RecordingCallback(5), **asked)
+    options: dict[str, Any] = {"start": old, "replay": [replayed], "old_valid": [valid]}
+    run("classify", data, tmp_path / "out", RecordingCallback(5), **options)
     other = write_data("classify", tmp_path / "other", count=50)
     for changed, message in (
         ({"replay": [other]}, "the files of --replay changed"),
@@ -268,19 +277,19 @@ def test_a_resumed_run_refuses_other_files(olds: Olds, tmp_path: Path) -> None:
         ({"more": {"data": {"replay_share": 0.3}}}, r"data\.replay_share was 0\.2, is 0\.3"),
     ):
         with pytest.raises(ClearheadError, match=message):
-            run("classify", data, tmp_path / "out", resume=True, **{**asked, **changed})
+            run("classify", data, tmp_path / "out", resume=True, **{**options, **changed})
     shutil.rmtree(tmp_path / "out" / "training" / "old_validation")
     with pytest.raises(ClearheadError, match="old_validation was changed; restore it"):
-        run("classify", data, tmp_path / "out", resume=True, **asked)
+        run("classify", data, tmp_path / "out", resume=True, **options)
     run("classify", data, tmp_path / "plain", RecordingCallback(5))
     with pytest.raises(ClearheadError, match="started without --replay"):
         run("classify", data, tmp_path / "plain", resume=True, replay=[replayed])
 
 
-def test_misuse_is_refused_in_a_sentence(olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old, image = str(olds["classify"]), str(olds["image"])
-    data = str(old_data("classify", olds["classify"]))
-    pictures = str(old_data("image", olds["image"]))
+def test_misuse_is_refused_in_a_sentence(old_runs: OldRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, image = str(old_runs["classify"]), str(old_runs["image"])
+    data = str(old_data("classify", old_runs["classify"]))
+    image_data = str(old_data("image", old_runs["image"]))
     for task, more, message in (
         ("classify", ["--replay", data], "--replay is for fine-tuning; name the old model with --from DIR"),
         ("classify", ["--old-valid", data], "--old-valid is for fine-tuning"),
@@ -291,40 +300,44 @@ def test_misuse_is_refused_in_a_sentence(olds: Olds, tmp_path: Path, capsys: pyt
         ),
         ("classify", ["--from", old, "--replay", f"{data}:2"], "--replay files cannot have a weight"),
         ("classify", ["--from", old, "--replay", f"{tmp_path}/none.tsv"], "none.tsv: no such file"),
-        ("classify", ["--from", str(olds["mlm"]), "--old-valid", data], "trained for the task mlm, this run is for"),
+        (
+            "classify",
+            ["--from", str(old_runs["mlm"]), "--old-valid", data],
+            "trained for the task mlm, this run is for",
+        ),
         (
             "image",
-            ["--from", image, "--old-valid", pictures],
+            ["--from", image, "--old-valid", image_data],
             "reads images, and runs save validation records of text only; leave",
         ),
     ):
-        files = pictures if task == "image" else data
+        files = image_data if task == "image" else data
         code = main(["train", files, "--task", task, "--out", str(tmp_path / "out"), "--steps", "1", *more])
         error = capsys.readouterr().err.splitlines()[-1]
         assert code == 2 and error.startswith("clearhead: ") and message in error, error
         assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
 
 
-def test_the_python_interface_takes_the_same_options(olds: Olds, tmp_path: Path) -> None:
-    data = old_data("translate", olds["translate"])
+def test_the_python_interface_takes_the_same_options(old_runs: OldRuns, tmp_path: Path) -> None:
+    data = old_data("translate", old_runs["translate"])
     valid = write_lines(tmp_path / "valid.tsv", lines(data)[:20])
     model = clearhead.train(
-        data, tmp_path / "out", start=olds["translate"], old_valid=valid, replay=data, replay_share=0.25, steps=1,
+        data, tmp_path / "out", start=old_runs["translate"], old_valid=valid, replay=data, replay_share=0.25, steps=1,
         threads=1,
     )  # fmt: skip
     assert model.config.data.replay_share == 0.25
     assert model.manifest.training["old_validation"]["records"] == 20  # type: ignore[index,call-overload]
 
 
-def test_two_line_files_can_be_replayed(olds: Olds, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = old_data("translate", olds["translate"])
+def test_two_line_files_can_be_replayed(old_runs: OldRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = old_data("translate", old_runs["translate"])
     rows = [line.split("\t") for line in lines(data)]
     for name, chosen in (("a", rows), ("v", rows[:20])):
         for number, side in enumerate(("en", "de")):
             write_lines(tmp_path / f"{name}.{side}", [row[number] for row in chosen])
     replayed, valid = ([f"{tmp_path}/{name}.{side}" for side in ("en", "de")] for name in ("a", "v"))
     options = ["--replay", *replayed, "--old-valid", *valid, "--steps", "1", "--threads", "1"]
-    code = main(["train", str(data), "--from", str(olds["translate"]), "--out", str(tmp_path / "out"), *options])
+    code = main(["train", str(data), "--from", str(old_runs["translate"]), "--out", str(tmp_path / "out"), *options])
     assert code == 0 and "old validation set (20 pairs)" in capsys.readouterr().err
 
 
@@ -339,9 +352,9 @@ def test_records_are_saved_under_their_own_column_names(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "new").training["old_validation"]
 
 
-def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: Path) -> None:
+def test_labels_of_replayed_records_keep_the_output_layer(old_runs: OldRuns, tmp_path: Path) -> None:
     """The new file has two of the three labels; without replay its output layer would be new."""
-    old, replayed = olds["classify"], old_data("classify", olds["classify"])
+    old, replayed = old_runs["classify"], old_data("classify", old_runs["classify"])
     some = write_lines(tmp_path / "some.tsv", [line for line in lines(replayed) if not line.endswith("\tLook")])
     for replay, fresh in (([], "output.weight, output.bias"), ([replayed], "none")):
         callback = RecordingCallback()
@@ -349,5 +362,5 @@ def test_labels_of_replayed_records_keep_the_output_layer(olds: Olds, tmp_path: 
             [some], tmp_path / "out", settings=without_shape("classify"), task="classify", start=old, replay=replay
         )
         prepared = prepare(request, callback)
-        assert [text for text in callback.messages if text.endswith(f"newly initialised: {fresh}")]
+        assert [text for text in callback.messages if text.endswith(f"newly initialized: {fresh}")]
         assert prepared.config.labels == (("Look", "cuts", "eats") if replay else ("cuts", "eats"))

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.forks
 OFTEN: Settings = {"training": {"save_every": 1}}
 
 
-def train(data: Path, out: Path, callback: RecordingCallback | None = None, **asked: Any) -> None:
-    run("classify", data, out, callback, more=OFTEN, steps=16, **asked)
+def train(data: Path, out: Path, callback: RecordingCallback | None = None, **options: Any) -> None:
+    run("classify", data, out, callback, more=OFTEN, steps=16, **options)
 
 
 def kill_at_random(data: Path, folder: Path, kills: int) -> None:
@@ -71,7 +71,7 @@ def test_a_run_killed_twenty_times_resumes_to_the_same_bits(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_crash_at_every_step_of_saves_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    """A stopped run is resumed, dies at its first, second, ... call that changes the disk, and is resumed again."""
+    """A stopped run is resumed, killed at its first, second, ... call that changes the disk, and resumed again."""
     data = write_data("classify", tmp_path)
     train(data, tmp_path / "whole")
     train(data, tmp_path / "stopped", RecordingCallback(13))
@@ -109,8 +109,8 @@ def test_a_second_signal_during_a_save_leaves_the_previous_state(tmp_path: Path,
         train(data, tmp_path / "parts", callback)
 
     assert end_of(fork(stop_twice)) == -number
-    found = CheckpointFolder.load(tmp_path / "parts" / "training")
-    assert found and found.state and found.state.train_state.step == 6
+    restored = CheckpointFolder.load(tmp_path / "parts" / "training")
+    assert restored and restored.state and restored.state.train_state.step == 6
     train(data, tmp_path / "parts", resume=True)
     assert model_of(tmp_path / "parts") == model_of(tmp_path / "whole")
 
@@ -142,7 +142,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     filler = small_disk / "filler"
 
     class Filling(RecordingCallback):
-        """Fills the disk after the fifth update."""
+        """Callback that fills the disk after the fifth update."""
 
         def message(self, text: str) -> None: ...
 
@@ -156,8 +156,8 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     with pytest.raises((TrainingError, BundleError), match="No space left on device") as caught:
         train(data, small_disk / "run", Filling())
     assert "\n" not in str(caught.value)
-    found = CheckpointFolder.load(small_disk / "run" / "training")
-    assert found and found.state and found.state.train_state.step in (4, 5)
+    restored = CheckpointFolder.load(small_disk / "run" / "training")
+    assert restored and restored.state and restored.state.train_state.step in (4, 5)
     beside = {
         "training",
         "training/state.json",
@@ -165,7 +165,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
         "training/validation",
         "training/validation/records.jsonl",
     }
-    listed = {f"training/{name}" for name in found.state.files} | beside
+    listed = {f"training/{name}" for name in restored.state.files} | beside
     bundled = {"model.safetensors", "config.json", "tokenizer.json", "manifest.json", "README.md"}
     assert names_in(small_disk / "run") == listed | bundled  # no temporary file
     filler.unlink()
@@ -189,16 +189,14 @@ def test_an_unwritable_folder_is_refused_before_the_first_step(tmp_path: Path, s
 # Too little memory
 
 
-def gradients(prepared: PreparedRun, tell: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
+def gradients(prepared: PreparedRun, log: Callable[[str], None]) -> tuple[float, list[torch.Tensor]]:
     """Return loss and gradient of an update of two large batches."""
     half = np.array_split(np.arange(prepared.task.num_examples()[0]), 2)
     with ThreadReplicas[Indices, Loss](prepared.model, 1, 1) as replicas:
-        loss = GradientAccumulator(prepared.task, replicas, 1, tell).add(
-            [MicroBatch(0, indices) for indices in half], 1
-        )
-        found = [gradient.clone() for gradient in replicas.gather_gradients()]
+        loss = GradientAccumulator(prepared.task, replicas, 1, log).add([MicroBatch(0, indices) for indices in half], 1)
+        summed = [gradient.clone() for gradient in replicas.gather_gradients()]
         replicas.drop_gradients()
-    return loss, found
+    return loss, summed
 
 
 def limit_memory(room: int) -> None:
@@ -209,7 +207,7 @@ def limit_memory(room: int) -> None:
 
 
 def test_a_batch_that_exceeds_the_memory_gives_the_same_gradient_in_parts(tmp_path: Path) -> None:
-    """Without dropout, because each part has separate masks."""
+    """Dropout is disabled, because each part has separate masks."""
     data = write_data("classify", tmp_path, count=500)
     settings = merge(settings_of("classify"), {"model": {"dropout": 0.0, "feed_forward_dim": 8192}})
     prepared = prepare(
@@ -220,11 +218,11 @@ def test_a_batch_that_exceeds_the_memory_gives_the_same_gradient_in_parts(tmp_pa
     def compute() -> None:
         limit_memory(110 << 20)
         messages: list[str] = []
-        loss, found = gradients(prepared, messages.append)
+        loss, summed = gradients(prepared, messages.append)
         assert len(messages) == 1, messages
         assert "not enough memory for a batch; it is computed in smaller parts" in messages[0]
         assert loss == pytest.approx(expected, rel=1e-5)
-        for gradient, right in zip(found, expected_gradients, strict=True):
+        for gradient, right in zip(summed, expected_gradients, strict=True):
             torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-4)
 
     assert end_of(fork(compute)) == 0

@@ -94,12 +94,14 @@ def test_text_on_disk_trains_the_same_model_and_resumes_exactly(
 @pytest.mark.usefixtures("on_disk")
 def test_ids_of_a_large_text_are_memory_mapped(tmp_path: Path, cache: Path) -> None:
     data, callback = write_data("lm", tmp_path), RecordingCallback()
-    made = prepare(TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback)
+    started = prepare(
+        TrainRequest([data], tmp_path / "out", settings=settings_of("lm"), task="lm", threads=1), callback
+    )
     assert (
         len(list(cache.rglob("columns.json"))) == 2
         and f"token ids cached in {cache}/clearhead/corpora" in callback.messages
     )
-    assert isinstance(made.task, LanguageModelingTask) and isinstance(made.task.train.inputs.ids.base, np.memmap)
+    assert isinstance(started.task, LanguageModelingTask) and isinstance(started.task.train.inputs.ids.base, np.memmap)
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -148,9 +150,9 @@ def test_bpe_dropout_segments_each_pair_differently_but_not_in_validation(tmp_pa
     assert rows[0] == cut.batch(indices, 0).src.tolist() and rows[0] != rows[1]
     assert rows[0] != before.src.tolist()
     alone = [cut.batch(np.array([index]), 0).src[0].tolist() for index in indices]  # the same in any batch
-    assert [[one for one in row if one] for row in rows[0]] == alone
-    for row, wanted in zip(rows[0], before.src.tolist(), strict=True):
-        assert tokenizer.decode(row) == tokenizer.decode(wanted) and row[0] == wanted[0] == tokenizer.tag_id("de")
+    assert [[token for token in row if token] for row in rows[0]] == alone
+    for row, expected in zip(rows[0], before.src.tolist(), strict=True):
+        assert tokenizer.decode(row) == tokenizer.decode(expected) and row[0] == expected[0] == tokenizer.tag_id("de")
     targets = cut.batch(indices, 0).tgt_out_NT.tolist()
     assert targets != before.tgt_out_NT.tolist()
     assert tokenizer.decode_batch(targets) == tokenizer.decode_batch(before.tgt_out_NT.tolist())
@@ -193,16 +195,16 @@ def tagged(tmp_path: Path) -> Path:
 
 def test_tags_are_tokens_before_the_sources_of_their_file(tmp_path: Path) -> None:
     turned, loud = write_tagged(tmp_path)
-    made = prepared([turned, loud], tmp_path / "x", {"data": {"source_tags": ["turned", "loud"]}})
-    task, tokenizer = made.task, made.tokenizer
+    started = prepared([turned, loud], tmp_path / "x", {"data": {"source_tags": ["turned", "loud"]}})
+    task, tokenizer = started.task, started.tokenizer
     assert isinstance(task, TranslationTask) and tokenizer
     assert tokenizer.config.special_tokens == ("<turned>", "<loud>")
     assert task.train.file_index_N is not None
     first_N = [task.train.source[index][0] for index in range(len(task.train))]
     assert first_N == [tokenizer.tag_id(("turned", "loud")[number]) for number in task.train.file_index_N]
     for index, pair in enumerate(task.valid_pairs):
-        wanted = tokenizer.tag_id(("turned", "loud")[pair.file_index])
-        assert task.valid.source[index][0] == wanted and wanted not in task.valid.target[index]
+        tag_id = tokenizer.tag_id(("turned", "loud")[pair.file_index])
+        assert task.valid.source[index][0] == tag_id and tag_id not in task.valid.target[index]
 
 
 def test_a_tagged_model_requires_a_tag(
@@ -239,7 +241,7 @@ def test_a_tagged_model_requires_a_tag(
 def test_pairs_are_aligned_and_listed_with_a_tag(
     tagged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tag is neither a word nor an entry of the list."""
+    """The tag is neither aligned as a word nor an entry of the shortlist."""
     text, target, out = "The old cow eats the grass.", "grass", tmp_path / "list"
     pairs = write_lines(tmp_path / "pairs.tsv", [f"{text}\t{target}"] * 3)
     for arguments in (["align", str(tagged), str(pairs)], ["shortlist", str(tagged), str(pairs), "--out", str(out)]):
@@ -247,14 +249,14 @@ def test_pairs_are_aligned_and_listed_with_a_tag(
         assert "with --tag" in capsys.readouterr().err
         assert main([*arguments, "--tag", "loud"]) == 0
     model = clearhead.load(tagged, tag="loud")
-    [found] = model.align([Pair(text, target, 1)])
-    assert found.source_words == ("The", "old", "cow", "eats", "the", "grass", ".")
+    [alignment] = model.align([Pair(text, target, 1)])
+    assert alignment.source_words == ("The", "old", "cow", "eats", "the", "grass", ".")
     listed, ids = model.load_shortlist(out), model.tokenizer.encode_batch([text])[0]
     assert {*ids[1:]} <= {*listed.allowed_targets(ids)} and ids[0] not in listed.allowed_targets(ids)
     assert model.translate_many([text], shortlist=listed)[0].finish_reason in ("end", "length")
 
 
-def test_a_tag_changes_what_the_network_reads(tagged: Path) -> None:
+def test_a_tag_changes_the_input_of_the_network(tagged: Path) -> None:
     model, text, target = clearhead.load(tagged), "The old cow eats the grass.", "grass"
     scores = [model.with_tag(tag).trace(text, target).log_prob for tag in ("loud", "turned")]
     assert scores[0] != scores[1]
@@ -264,13 +266,13 @@ def test_a_model_with_tags_is_trained_further_with_them(tagged: Path, tmp_path: 
     turned, _ = write_tagged(tmp_path / "more")
     settings = {"training": settings_of("translate")["training"], "data": {"validation_share": 0.2}}
 
-    def go_on(name: str, out: str) -> Path:
+    def fine_tune(name: str, out: str) -> Path:
         clearhead.train(f"{turned}@{name}", tmp_path / out, steps=1, start=tagged, settings=settings, threads=1)
         return tmp_path / out
 
-    assert clearhead.load(go_on("loud", "known")).config.data.source_tags == ("loud",)
+    assert clearhead.load(fine_tune("loud", "known")).config.data.source_tags == ("loud",)
     with pytest.raises(TokenizerError, match="has no tag soft; it has turned, loud"):
-        go_on("soft", "unknown")
+        fine_tune("soft", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -303,6 +305,6 @@ def test_validation_files_have_their_tags(tmp_path: Path) -> None:
     del settings["data"]["validation_share"]
     request = TrainRequest([Path(f"{turned}@a"), Path(f"{loud}@b")], tmp_path / "out", valid=[Path(f"{loud}@b")],
                       settings=settings, threads=1)  # fmt: skip
-    made = prepare(request, RecordingCallback())
-    assert isinstance(made.task, TranslationTask) and made.tokenizer
-    assert {int(made.task.valid.source[index][0]) for index in range(3)} == {made.tokenizer.tag_id("b")}
+    started = prepare(request, RecordingCallback())
+    assert isinstance(started.task, TranslationTask) and started.tokenizer
+    assert {int(started.task.valid.source[index][0]) for index in range(3)} == {started.tokenizer.tag_id("b")}

@@ -16,7 +16,7 @@ from tests.training.runs import Settings, run, write_data
 
 @pytest.mark.parametrize("task", ["translate", "denoise", "caption"])
 def test_a_run_that_diverges_ends_with_one_message(task: str, tmp_path: Path) -> None:
-    """Also with validations in between: a model without finite probabilities has no output."""
+    """The run has validations in between, in which a model without finite probabilities has no output."""
     more: Settings = {"training": {"learning_rate": 1e30, "warmup": 0, "validate_every": 2, "max_nonfinite_steps": 4}}
     with pytest.raises(TrainingError, match="4 updates in a row had an infinite loss or gradient"):
         run(task, write_data(task, tmp_path), tmp_path / "out", more=more)

@@ -26,7 +26,7 @@ from clearhead.training.loop.train_state import EMA
 from clearhead.training.run import PreparedRun
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
 from tests.training.runs import RecordingCallback, model_of, run, traces, write_data
-from tests.training.test_trainer import Regression, trainer
+from tests.training.test_trainer import Regression, build_trainer
 
 
 def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> tuple[float, list[torch.Tensor]]:
@@ -38,14 +38,14 @@ def gradients(prepared: PreparedRun, dropout: float = 0.3, **training: Any) -> t
             module.rate = dropout
     prepared.model.train()
     with open_replicas(prepared.model, 1, config.batch_tokens, SINGLE_PROCESS) as replicas:
-        made = GradientAccumulator(prepared.task, replicas, 1, print, config.precision)
-        loss = made.add([MicroBatch(0, np.arange(7)), MicroBatch(0, np.arange(7, 19))], 3)
-        found = [gradient.clone() for gradient in replicas.gather_gradients()]
+        accumulator = GradientAccumulator(prepared.task, replicas, 1, print, config.precision)
+        loss = accumulator.add([MicroBatch(0, np.arange(7)), MicroBatch(0, np.arange(7, 19))], 3)
+        summed = [gradient.clone() for gradient in replicas.gather_gradients()]
         replicas.drop_gradients()
-    return loss, found
+    return loss, summed
 
 
-# Layers computed again
+# Activation checkpointing
 
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
@@ -56,15 +56,15 @@ def test_recomputed_layers_have_the_same_gradients(task: str, tmp_path: Path) ->
     stacks = [module for module in prepared.model.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.layers[0].feed_forward.register_forward_pre_hook(lambda *_: calls.append(1))  # type: ignore[union-attr]
-    loss, found = gradients(prepared, activation_checkpointing=True)
+    loss, summed = gradients(prepared, activation_checkpointing=True)
     assert len(calls) == 2 * 2 * len(stacks) > 0  # two batches, forward and back
     assert loss == expected
-    for gradient, right in zip(found, expected_gradients, strict=True):
+    for gradient, right in zip(summed, expected_gradients, strict=True):
         torch.testing.assert_close(gradient, right, atol=1e-6, rtol=1e-6)
 
 
 def test_recomputation_saves_memory(tmp_path: Path) -> None:
-    """Counts the numbers that autograd stores between forward and backward."""
+    """Compare how many numbers autograd stores between forward and backward."""
     prepared = prepare_task(tmp_path, "classify")
     held = []
     for recompute in (False, True):
@@ -74,11 +74,11 @@ def test_recomputation_saves_memory(tmp_path: Path) -> None:
             SINGLE_PROCESS,
             NullCallback(),
         )
-        kept: list[int] = []
+        sizes: list[int] = []
         prepared.model.train()
-        with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x.numel()) or x, lambda x: x):  # type: ignore[misc]
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):  # type: ignore[misc]
             prepared.task.loss(prepared.model, prepared.task.batch(np.arange(19), 0))
-        held.append(sum(kept))
+        held.append(sum(sizes))
     assert held[1] < 0.6 * held[0]
 
 
@@ -111,18 +111,20 @@ def test_unsupported_training_settings_are_refused(settings: dict[str, Any], mes
 
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
 def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: Path) -> None:
-    """Without dropout, because bfloat16 has more rows and therefore other masks."""
+    """Dropout is disabled, because bfloat16 computes more rows and therefore has other masks."""
     prepared = prepare_task(tmp_path, task)
     expected, expected_gradients = gradients(prepared, dropout=0.0)
-    loss, found = gradients(prepared, dropout=0.0, precision="bfloat16")
+    loss, bfloat16_gradients = gradients(prepared, dropout=0.0, precision="bfloat16")
     assert loss != expected and loss == pytest.approx(expected, rel=0.02)
-    flat, right = (torch.cat([gradient.flatten() for gradient in each]) for each in (found, expected_gradients))
+    flat, right = (
+        torch.cat([gradient.flatten() for gradient in each]) for each in (bfloat16_gradients, expected_gradients)
+    )
     assert flat.dtype == torch.float32
     assert float(torch.cosine_similarity(flat, right, dim=0)) > 0.995
 
 
 @pytest.mark.parametrize(
-    ("can", "is_told"),
+    ("can", "is_reported"),
     [
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, True),
         ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, False),
@@ -132,18 +134,18 @@ def test_products_in_bfloat16_are_close_and_leave_float32(task: str, tmp_path: P
     ],
 )
 def test_a_cpu_without_bfloat16_is_reported(
-    can: dict[str, object], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    can: dict[str, object], is_reported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_setup, "capabilities", lambda: can)
+    monkeypatch.setattr(device_setup, "cpu_capabilities", lambda: can)
     prepared, callback = prepare_task(tmp_path, "classify"), RecordingCallback()
-    for precision, count in (("float32", 0), ("bfloat16", int(is_told))):
+    for precision, count in (("float32", 0), ("bfloat16", int(is_reported))):
         config = prepared.config.training.model_copy(update={"precision": precision})
         place_model(prepared.model, config, SINGLE_PROCESS, callback)
         assert sum("no instructions" in message for message in callback.messages) == count
 
 
 def test_torch_reports_cpu_capabilities() -> None:
-    assert {"architecture"} <= device_setup.capabilities().keys()
+    assert {"architecture"} <= device_setup.cpu_capabilities().keys()
 
 
 def test_the_loss_in_bfloat16_sums_in_float32() -> None:
@@ -151,12 +153,12 @@ def test_the_loss_in_bfloat16_sums_in_float32() -> None:
     hidden, weight = (torch.randn(size, 13, requires_grad=True) for size in (37, 53))
     target = torch.randint(1, 53, (37,))
     with torch.autocast("cpu", torch.bfloat16):
-        found = cross_entropy(hidden.bfloat16(), weight, target, 0, 0.1)
-    found.smoothed.backward()  # type: ignore[no-untyped-call]
-    assert found.smoothed.dtype == torch.float32 and weight.grad is not None
+        loss_sums = cross_entropy(hidden.bfloat16(), weight, target, 0, 0.1)
+    loss_sums.smoothed.backward()  # type: ignore[no-untyped-call]
+    assert loss_sums.smoothed.dtype == torch.float32 and weight.grad is not None
     logits = hidden.detach() @ weight.detach().t()
     right = nn.functional.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
-    loss = found.smoothed.item()
+    loss = loss_sums.smoothed.item()
     assert loss == pytest.approx(right.item(), rel=5e-3) and loss != right.item()
 
 
@@ -187,22 +189,22 @@ def test_masks_that_torch_draws_are_a_function_of_the_seed(monkeypatch: pytest.M
 
 
 def test_the_average_is_the_recurrence() -> None:
-    """Compared with the recurrence, computed here."""
-    made, _ = trainer(Regression(), steps=30, ema_decay=0.8)
-    weight, step = made.model.get_parameter("weight"), made._step_optimizer
+    """Compare with the recurrence, computed in the test."""
+    trainer, _ = build_trainer(Regression(), steps=30, ema_decay=0.8)
+    weight, step = trainer.model.get_parameter("weight"), trainer._step_optimizer
     mean: float | None = None
 
-    def watched(*given: Any) -> None:
+    def recording_step(*arguments: Any) -> None:
         nonlocal mean
-        step(*given)
-        decay = min(0.8, (1 + made.state.step) / (10 + made.state.step))
+        step(*arguments)
+        decay = min(0.8, (1 + trainer.state.step) / (10 + trainer.state.step))
         mean = weight.item() if mean is None else decay * mean + (1 - decay) * weight.item()
 
-    made._step_optimizer = watched  # type: ignore[method-assign,assignment]
-    made.run()
-    assert made.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
-    found = made.ema_weights()["weight"].item()
-    assert found == pytest.approx(mean, rel=1e-5) and found != pytest.approx(weight.item(), rel=1e-5)
+    trainer._step_optimizer = recording_step  # type: ignore[method-assign,assignment]
+    trainer.run()
+    assert trainer.optimizer.state[weight][EMA].item() == pytest.approx(mean, rel=1e-5)
+    average = trainer.ema_weights()["weight"].item()
+    assert average == pytest.approx(mean, rel=1e-5) and average != pytest.approx(weight.item(), rel=1e-5)
 
 
 def test_a_run_with_an_average_resumes_exactly_and_reports_its_selection(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_a_run_with_an_average_resumes_exactly_and_reports_its_selection(tmp_pat
 
 
 def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last updates are much too large, so that only their average is good."""
+    """The last updates are much too large, so that only the average of the weights is good."""
     data = write_data("classify", tmp_path)
     wild = merge(
         {"training": {"ema_decay": 0.99, "average_checkpoints": 1}},
@@ -231,15 +233,15 @@ def test_an_average_that_is_best_becomes_the_model(tmp_path: Path, monkeypatch: 
     validate, scores = ClassificationTask.validate, iter([9.0, 8.0, 7.0, 6.0, 99.0, 5.0])
 
     def scored(self: Any, model: Any, decode: Any) -> Any:
-        found = validate(self, model, decode)
-        return type(found)(found.loss, next(scores), *list(vars(found).values())[2:])
+        validation = validate(self, model, decode)
+        return type(validation)(validation.loss, next(scores), *list(vars(validation).values())[2:])
 
     monkeypatch.setattr(ClassificationTask, "validate", scored)
     result = run("classify", data, tmp_path / "out", more=wild)
     assert result.weights_kind == "ema" == read_manifest(tmp_path / "out").weights_kind
     assert "moving average" in (tmp_path / "out" / "README.md").read_text()
-    kept = load(tmp_path / "out").tensors()
-    assert kept.keys()
+    saved = load(tmp_path / "out").tensors()
+    assert saved.keys()
 
 
 # Validations of short runs

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only 
 PAGES_OF_FIVE = """
 import resource, torch
 from concurrent.futures import ThreadPoolExecutor
-from clearhead.training.loop.process_environment import no_malloc_trim, share_memory
+from clearhead.training.loop.process_environment import no_malloc_trim, use_single_arena
 
 def pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -25,7 +25,7 @@ def pages():
         torch.ones(20_000_000)  # 80 MB, freed at once: more than glibc retains by default
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-share_memory()
+use_single_arena()
 torch.set_num_threads(1)
 torch.ones(10)
 before = pages()
@@ -60,41 +60,41 @@ def test_messages_about_exhausted_memory_are_recognised(words: str, is_memory: b
 
 
 def test_an_arena_setting_in_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[int, int]] = []
-    monkeypatch.setattr(process_environment, "_mallopt", lambda option, value: said.append((option, value)) or True)  # type: ignore[func-returns-value]
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(process_environment, "_mallopt", lambda option, value: calls.append((option, value)) or True)  # type: ignore[func-returns-value]
     for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
-    process_environment.share_memory()
-    assert said == [(process_environment._ARENA_MAX, 1)]
+    process_environment.use_single_arena()
+    assert calls == [(process_environment._ARENA_MAX, 1)]
     for name, value in (("MALLOC_ARENA_MAX", "4"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=4")):
         monkeypatch.setenv(name, value)
-        process_environment.share_memory()
+        process_environment.use_single_arena()
         monkeypatch.delenv(name)
-    assert len(said) == 1
+    assert len(calls) == 1
 
 
 def test_an_older_glibc_gets_its_largest_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
 
     def older(option: int, value: int) -> bool:
-        said.append((option, value))
+        calls.append((option, value))
         return option != process_environment._MMAP_THRESHOLD or value <= 32 * 2**20
 
     monkeypatch.setattr(process_environment, "_mallopt", older)
     with process_environment.no_malloc_trim():
-        assert said[-1] == (process_environment._MMAP_THRESHOLD, 32 * 2**20)
+        assert calls[-1] == (process_environment._MMAP_THRESHOLD, 32 * 2**20)
 
 
 def test_memory_is_kept_while_a_model_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, update = [], Trainer._update
+    active_counts, update = [], Trainer._update
 
-    def recording(self: Trainer, *given: Any) -> None:
-        seen.append(process_environment._active)
-        update(self, *given)
+    def recording(self: Trainer, *arguments: Any) -> None:
+        active_counts.append(process_environment._active)
+        update(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_update", recording)
-    shared = []
-    monkeypatch.setattr("clearhead.training.run.share_memory", lambda: shared.append(len(seen)))
+    calls = []
+    monkeypatch.setattr("clearhead.training.run.use_single_arena", lambda: calls.append(len(active_counts)))
     run("classify", write_data("classify", tmp_path), tmp_path / "out")
-    assert shared == [0]  # before anything else
-    assert set(seen) == {1} and process_environment._active == 0
+    assert calls == [0]  # before anything else
+    assert set(active_counts) == {1} and process_environment._active == 0

@@ -26,9 +26,9 @@ from tests.training.torchrun import losses_of, torchrun, train_together
 from tests.training.torchrun_jobs import Job
 
 STILL: Settings = {"model": {"dropout": 0.0}, "training": {"validate_every": 10, "save_every": 10}}
-# Batches of one sentence are among them: there the second process has nothing to do.
+# Some batches have a single sentence, so that the second process has no part of them.
 NARROW = merge(STILL, {"training": {"batch_tokens": 20}})
-# As many parts in two processes of one thread as in one of two: the same sums.
+# Two processes with one thread compute the same parts, and the same sums, as one process with two threads.
 WIDE: Settings = {"training": {"batch_tokens": 1100, "gradient_accumulation": 1}}
 SHARDED: Settings = {"training": {"sharding": "full"}}
 AGAIN: Settings = {"training": {"activation_checkpointing": True}}
@@ -43,12 +43,12 @@ def losses() -> Iterator[list[float]]:
     Trainer._update = update  # type: ignore[method-assign]
 
 
-def in_one_and_two(folder: Path, losses: list[float], alone: list[Job], together_only: list[Job]) -> Path:
-    """Run trainings in one process and in two, and some in two only, with a single start of torchrun."""
+def train_single_and_distributed(folder: Path, losses: list[float], alone: list[Job], together_only: list[Job]) -> Path:
+    """Run trainings in one process and in two, and some only in two, with a single start of torchrun."""
     torch.set_num_threads(1)
     for job in alone:
-        torchrun_jobs.do(replace(job, out=str(folder / "1" / job.out)), losses)
-    jobs = [replace(job, asked={**job.asked, "threads": 1}) for job in (*alone, *together_only)]
+        torchrun_jobs.run_job(replace(job, out=str(folder / "1" / job.out)), losses)
+    jobs = [replace(job, options={**job.options, "threads": 1}) for job in (*alone, *together_only)]
     train_together([replace(job, out=str(folder / "2" / job.out)) for job in jobs], folder)
     return folder
 
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, losses: list[float]) -> Pat
         Job("translate", pairs, "resumed", STILL, {**TWENTY, "resume": True}),
         Job("translate", pairs, "stopped", STILL, TWENTY, (1, 7, signal.SIGTERM)),
     ]
-    return in_one_and_two(folder, losses, alone, more)
+    return train_single_and_distributed(folder, losses, alone, more)
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +89,13 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, losses: list[float]) -> Pa
         Job("translate", pairs, "sharded again", merge(merge(STILL, SHARDED), AGAIN), TWENTY),
         Job("translate", pairs, "sharded stopped", merge(STILL, SHARDED), TWENTY, (1, 7, signal.SIGTERM)),
     ]
-    return in_one_and_two(folder, losses, alone, more)
+    return train_single_and_distributed(folder, losses, alone, more)
 
 
-def check_losses(folder: Path, alone: str, found: str) -> None:
-    expected = losses_of(folder / "1" / alone)
+def check_losses(folder: Path, single: str, distributed: str) -> None:
+    expected = losses_of(folder / "1" / single)
     assert len(expected) == 20 and expected[0] > expected[-1]
-    assert losses_of(folder / "2" / found) == pytest.approx(expected, rel=1e-5)
+    assert losses_of(folder / "2" / distributed) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["still", "narrow"])
@@ -105,7 +105,7 @@ def test_two_processes_have_the_losses_of_one(folder: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("alone", "found"),
+    ("single", "distributed"),
     [
         ("lm", "lm"),
         ("still", "sharded"),
@@ -114,19 +114,19 @@ def test_two_processes_have_the_losses_of_one(folder: Path, name: str) -> None:
         ("still", "sharded again"),
     ],
 )
-def test_sharded_processes_have_the_losses_of_one(sharded: Path, alone: str, found: str) -> None:
-    check_losses(sharded, alone, found)
+def test_sharded_processes_have_the_losses_of_one(sharded: Path, single: str, distributed: str) -> None:
+    check_losses(sharded, single, distributed)
 
 
 def check_bits(folder: Path, name: str) -> None:
-    one, two = folder / "1" / name, folder / "2" / name
-    assert losses_of(two) == pytest.approx(losses_of(one), rel=1e-12)
-    assert model_of(two) == model_of(one)
-    assert read_manifest(one).training["processes"] == 1 and read_manifest(two).training["processes"] == 2
+    single, double = folder / "1" / name, folder / "2" / name
+    assert losses_of(double) == pytest.approx(losses_of(single), rel=1e-12)
+    assert model_of(double) == model_of(single)
+    assert read_manifest(single).training["processes"] == 1 and read_manifest(double).training["processes"] == 2
 
 
 def test_two_processes_equal_two_threads_to_the_last_bit(folder: Path) -> None:
-    """With dropout."""
+    """The trainings use dropout."""
     check_bits(folder, "wide")
 
 
@@ -145,7 +145,7 @@ def check_resumes_in_one(folder: Path, out: Path, losses: list[float], more: Set
     callback = RecordingCallback()
     losses.clear()
     run("translate", folder / "translate" / "pairs.tsv", out, callback, more=more, steps=20, resume=True)
-    assert "the run started on 2 processes and continues on 1: sums are rounded differently" in callback.messages
+    assert "the run started with 2 processes and continues with 1: sums are rounded differently" in callback.messages
     assert losses == pytest.approx(losses_of(folder / "1" / "still")[7:], rel=1e-5)
 
 
@@ -183,7 +183,7 @@ def test_only_rank_0_prints(tmp_path: Path) -> None:
     assert resumed.returncode == 0 and "is finished after 3 updates" in resumed.stderr, resumed.stderr
 
 
-# What one process can show
+# Tests in a single process
 
 
 def test_parts_go_to_the_replicas_of_each_process_in_turn() -> None:
@@ -244,8 +244,8 @@ def test_a_missing_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_state_without_processes_was_made_by_one(folder: Path) -> None:
     """`processes` has a default for states of a single process."""
-    found = CheckpointFolder.load(folder / "1" / "still" / "training")
-    assert found and found.state
-    facts = json.loads(found.state.origin.model_dump_json())
+    restored = CheckpointFolder.load(folder / "1" / "still" / "training")
+    assert restored and restored.state
+    facts = json.loads(restored.state.origin.model_dump_json())
     del facts["processes"]
-    assert type(found.state.origin).model_validate(facts).processes == 1
+    assert type(restored.state.origin).model_validate(facts).processes == 1

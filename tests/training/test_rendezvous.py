@@ -38,5 +38,5 @@ def test_a_process_that_died_before_its_answer_changes_nothing() -> None:
 
 def test_a_missing_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group, "RENDEZVOUS_TIMEOUT", 0.001 * process_group.RENDEZVOUS_TIMEOUT)
-    with pytest.raises(RuntimeError, match="1 of 2 did not come"):
+    with pytest.raises(RuntimeError, match="1 of 2 did not connect"):
         process_group.fresh_store(HashStore(), 0, 2)

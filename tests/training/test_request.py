@@ -36,7 +36,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lm", {"data": {"max_chars": 7}}, "data.max_chars has no meaning for the task lm"),
     ("tag", {"training": {"steps": 3, "epochs": 2}}, "set twice, by steps and epochs"),
     ("classify", {"labels": ["a", "b"]}, "labels are taken from the data; leave them out"),
-    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads images, the task classify reads text"),
+    ("classify", {"model": {"family": "vit"}}, "model.family=vit reads images, but the task classify reads text"),
     (
         "translate",
         {"model": {"family": "lstm", "num_heads": 4}},
@@ -133,7 +133,7 @@ def takes(task: str, section: str, field: str) -> bool:
     return True
 
 
-# What a section's fields are refused for, task by task; all others are taken.
+# Fields of each section that a task refuses; it accepts all others.
 IDLE: dict[str, dict[str, set[str]]] = {
     "tokenizer": {"image": set(TokenizerConfig.model_fields)},
     "training": {task: {"validate_lines"} for task in ("classify", "tag", "mlm", "lm", "image")},

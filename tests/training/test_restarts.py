@@ -44,14 +44,14 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
     options += ["--steps", "2000", "--set", "training.validate_every=1000"]
     started = subprocess.Popen(command(2, options), env=environment(), stderr=subprocess.PIPE, text=True)
     assert started.stderr is not None
-    said = []
+    output = []
     for line in started.stderr:
-        said.append(line)
+        output.append(line)
         if "step " in line:
             break
     time.sleep(1)
     started.send_signal(signal.SIGTERM)
     rest = started.communicate(timeout=TIMEOUT)[1]
     assert started.returncode != 0
-    text = "".join(said) + rest
+    text = "".join(output) + rest
     assert "stopping after this update" in text and "--resume continues the run" in text, text

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.forks
 
 @pytest.mark.parametrize("task", MORE)
 def test_every_task_resumes_as_if_uninterrupted(task: str, tmp_path: Path) -> None:
-    """Stopped twice: between checkpoints and validations, and at a step with a validation."""
+    """The run is stopped between checkpoints and validations, and at a step with a validation."""
     data = write_data(task, tmp_path)
     run(task, data, tmp_path / "whole")
     for stop_at in (5, 8):
@@ -76,7 +76,7 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """Trained once; tests must not write into the folders."""
+    """Return runs that are trained once; tests must not write into their folders."""
     folder = tmp_path_factory.mktemp("stopped")
     data = write_data("classify", folder)
     run("classify", data, folder / "parts", RecordingCallback(5))
@@ -106,8 +106,8 @@ def test_an_interrupted_run_leaves_a_model_and_its_state(stopped: Stopped) -> No
 @pytest.mark.parametrize("kind", ["parts", "whole"])
 def test_an_existing_run_is_described_and_refused_without_resume(kind: str, stopped: Stopped) -> None:
     folder: Path = getattr(stopped, kind)
-    found = {"parts": "has an unfinished run, saved at update 5 of 13", "whole": "has a finished run of 13"}[kind]
-    with pytest.raises(BundleError, match=found) as caught:
+    description = {"parts": "has an unfinished run, saved at update 5 of 13", "whole": "has a finished run of 13"}[kind]
+    with pytest.raises(BundleError, match=description) as caught:
         run("classify", stopped.data, folder)
     assert "--resume" in str(caught.value) and "--overwrite" in str(caught.value)
 
@@ -176,8 +176,8 @@ def test_a_finished_run_reports_its_end(stopped: Stopped, whole: Path, capsys: p
     for length in (["--steps", "13"], []):
         assert main([*arguments, *length, *sets(settings_of("classify"))]) == 0
         captured = capsys.readouterr()
-        said = captured.err.splitlines()[0]  # a warning that nothing was learned may follow
-        assert said == f"{whole} is finished after 13 updates; to continue it, give more than 13 --steps"
+        message = captured.err.splitlines()[0]  # a warning that nothing was learned may follow
+        assert message == f"{whole} is finished after 13 updates; to continue it, set --steps above 13"
         score = read_manifest(whole).training["scores"]["accuracy"]["score"]  # type: ignore[index,call-overload]
         assert captured.out.startswith(f"accuracy {score:.2f} ")
         has_learned = "has not learned its task" not in captured.err
@@ -207,11 +207,11 @@ def test_a_finished_run_refuses_another_command(stopped: Stopped, whole: Path, h
 def test_a_restart_resumes_only_its_own_run(
     stopped: Stopped, parts: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torchrun restarts refused processes too: the run of another job stays refused."""
+    """torchrun also restarts processes that were refused; the run of another job must stay refused."""
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "1")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    for folder, found in ((parts, "has an unfinished run"), (whole, "has a finished run")):
-        with pytest.raises(BundleError, match=found):
+    for folder, description in ((parts, "has an unfinished run"), (whole, "has a finished run")):
+        with pytest.raises(BundleError, match=description):
             run("classify", stopped.data, folder)
     callback = RecordingCallback(8)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
@@ -246,7 +246,7 @@ def test_a_restart_without_a_known_run_deletes_nothing(
 
 
 def test_more_steps_continue_as_one_run(stopped: Stopped, tmp_path: Path) -> None:
-    """With a schedule that does not depend on the length, 8 and then 12 updates equal 12 updates."""
+    """With a schedule that does not depend on the length, 8 updates continued to 12 equal 12 updates."""
     more: Settings = {"training": {"cooldown": 0, "save_every": 4, "warmup": 2}}
     run("classify", stopped.data, tmp_path / "whole", more=more, steps=12)
     run("classify", stopped.data, tmp_path / "parts", more=more, steps=8)
@@ -261,12 +261,12 @@ def test_more_steps_continue_as_one_run(stopped: Stopped, tmp_path: Path) -> Non
 
 
 def unfinished(folder: Path) -> bytes:
-    """Set the state of a finished run to that before its end."""
+    """Return the content of `state.json` as it was before the run was marked as finished."""
     from clearhead.training.checkpoint.checkpoint import _to_bytes
 
-    found = CheckpointFolder.load(folder / "training")
-    assert found and found.state
-    return _to_bytes(found.state.model_copy(update={"is_finished": False}))
+    restored = CheckpointFolder.load(folder / "training")
+    assert restored and restored.state
+    return _to_bytes(restored.state.model_copy(update={"is_finished": False}))
 
 
 def test_an_interrupted_end_is_repeated(stopped: Stopped, whole: Path) -> None:
@@ -352,7 +352,7 @@ def test_damage_is_refused_by_name(stopped: Stopped, parts: Path) -> None:
 def test_another_number_of_threads_is_reported(stopped: Stopped, parts: Path) -> None:
     callback = RecordingCallback(6)
     run("classify", stopped.data, parts, callback, threads=2, resume=True)
-    assert "the run started on 1 cores and continues on 2: sums are rounded differently" in callback.messages
+    assert "the run started with 1 threads and continues with 2: sums are rounded differently" in callback.messages
 
 
 def test_minutes_are_converted_to_steps_once(stopped: Stopped, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_minutes_are_converted_to_steps_once(stopped: Stopped, tmp_path: Path) -
 
 
 def test_early_stopping_counts_across_a_resume(stopped: Stopped, tmp_path: Path) -> None:
-    """Nothing is learned, so no validation brings a gain: the third stops the run, also if it was resumed."""
+    """No validation improves, so the third one stops the run, even if the run was resumed."""
     more: Settings = {"training": {"learning_rate": 1e-30, "validate_every": 2, "save_every": 1, "patience": 2}}
     whole = run("classify", stopped.data, tmp_path / "whole", more=more).outcome
     run("classify", stopped.data, tmp_path / "parts", RecordingCallback(5), more=more)

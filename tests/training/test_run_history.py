@@ -29,9 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_found_at_any_depth(folder: Path) -> None:
-    found = {Path(one.folder).name: one for one in find_runs([folder, folder / "deep"])}
-    assert list(found) == ["begun", "stopped", "done"]
-    done, stopped, begun = found["done"], found["stopped"], found["begun"]
+    runs = {Path(run.folder).name: run for run in find_runs([folder, folder / "deep"])}
+    assert list(runs) == ["begun", "stopped", "done"]
+    done, stopped, begun = runs["done"], runs["stopped"], runs["begun"]
     assert (done.state, done.task, done.step, done.steps) == ("finished", "classify", 13, 13)
     assert (stopped.state, stopped.step, stopped.steps) == ("stopped", 3, 13)
     assert (begun.state, begun.step, begun.score) == ("stopped", None, None)
@@ -50,8 +50,8 @@ def test_a_damaged_run_is_listed_with_its_problem(folder: Path, tmp_path: Path) 
     (tmp_path / "training").mkdir()
     content = (folder / "done" / "training" / "state.json").read_bytes()
     (tmp_path / "training" / "state.json").write_bytes(content[:-9] + b"x" + content[-8:])
-    found = read_run(tmp_path)
-    assert found.state == "damaged" and found.problem and "state.json is damaged" in found.problem
+    status = read_run(tmp_path)
+    assert status.state == "damaged" and status.problem and "state.json is damaged" in status.problem
 
 
 def test_runs_as_a_table_and_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_runs_as_a_table_and_as_json(folder: Path, capsys: pytest.CaptureFixture
 def test_curves_are_the_metrics(folder: Path) -> None:
     entries = [json.loads(line) for line in (folder / "done" / "metrics.jsonl").read_text().splitlines()]
     curves = read_curves(folder / "done")
-    assert curves.loss == [(one["step"], one["loss"]) for one in entries if "loss" in one]
+    assert curves.loss == [(entry["step"], entry["loss"]) for entry in entries if "loss" in entry]
     assert [step for step, _ in curves.score] == [4, 8, 12, 13] and curves.score_name == "accuracy"
-    assert curves.valid_loss == [(one["step"], one["valid"]["loss"]) for one in entries if "valid" in one]
+    assert curves.valid_loss == [(entry["step"], entry["valid"]["loss"]) for entry in entries if "valid" in entry]
 
 
 def test_an_incomplete_line_is_ignored(folder: Path, tmp_path: Path) -> None:
@@ -125,12 +125,12 @@ def test_a_line_in_the_terminal_goes_from_corner_to_corner() -> None:
 
 def records(path: Path) -> list[bytes]:
     """Yield the records of an event file: length, its checksum, content, its checksum."""
-    data, found = path.read_bytes(), []
+    data, contents = path.read_bytes(), []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
-        found.append(data[12 : 12 + length])
+        contents.append(data[12 : 12 + length])
         data = data[16 + length :]
-    return found
+    return contents
 
 
 def test_event_files_contain_the_metrics(tmp_path: Path) -> None:
@@ -139,16 +139,16 @@ def test_event_files_contain_the_metrics(tmp_path: Path) -> None:
     data = write_data("classify", tmp_path)
     run("classify", data, tmp_path / "out", RecordingCallback(9), tensorboard=True)
     run("classify", data, tmp_path / "out", tensorboard=True, resume=True)
-    found: dict[tuple[str, int], float] = {}
+    values: dict[tuple[str, int], float] = {}
     for path in sorted((tmp_path / "out" / EVENTS).iterdir()):
         for record in records(path):
             event = Event.FromString(record)
-            found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+            values |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
     entries = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     expected = {(name, entry["step"]): value for entry in entries for name, value in scalars(entry).items()}
     assert {step for _, step in expected} == {*range(1, 14)}
     for key, value in expected.items():
-        assert found[key] == pytest.approx(value, rel=1e-6)
+        assert values[key] == pytest.approx(value, rel=1e-6)
 
 
 def test_event_files_of_the_same_second_are_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

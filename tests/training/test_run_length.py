@@ -24,7 +24,7 @@ BUDGET = 60 * MINUTES
 
 
 class Clock:
-    """A clock that the test sets."""
+    """Clock whose time the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Timed(Regression):
-    """A task whose updates and validations take a known time, on a machine that becomes slower."""
+    """Task whose updates and validations take a known time, on a machine that becomes slower."""
 
     def __init__(self, clock: Clock, slower_at: float = 1e9, factor: float = 3.0, validation: float = 2.0) -> None:
         super().__init__()
@@ -52,29 +52,29 @@ class Timed(Regression):
         return super().validate(model, decode)
 
 
-class Shown(NullCallback):
-    """Records the reported progress."""
+class ProgressRecorder(NullCallback):
+    """Callback that stores the reported progress."""
 
     def __init__(self) -> None:
-        self.shown: list[Progress] = []
+        self.updates: list[Progress] = []
 
     def progress(self, progress: Progress) -> None:
-        self.shown.append(progress)
+        self.updates.append(progress)
 
 
 @dataclass
-class Made:
+class TimedRun:
     trainer: Trainer
     task: Timed
-    memory: RecordingLogger
-    callback: Shown
+    logger: RecordingLogger
+    callback: ProgressRecorder
 
 
-def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) -> Made:
+def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task_settings: Any) -> TimedRun:
     """Return a trainer with a fake clock; 1,080 updates of 0.5 seconds are nine tenths of ten minutes."""
     torch.manual_seed(3)
     clock = Clock()
-    made, memory, callback = Timed(clock, **task), RecordingLogger(), Shown()
+    task, logger, callback = Timed(clock, **task_settings), RecordingLogger(), ProgressRecorder()
     settings = {
         "learning_rate": 0.1,
         "warmup": 50,
@@ -83,55 +83,55 @@ def timed(steps: int = 1080, length: dict[str, Any] | None = None, **task: Any) 
         **(length or {"minutes": MINUTES}),
     }
     config = TrainingConfig(**settings)
-    trainer = Trainer(made, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), callback, memory, 1, clock=clock)
-    return Made(trainer, made, memory, callback)
+    trainer = Trainer(task, nn.Linear(1, 1), config, Schedule.fit(config, 1, steps), callback, logger, 1, clock=clock)
+    return TimedRun(trainer, task, logger, callback)
 
 
-def finished(made: Made) -> float:
+def finish_run(timed_run: TimedRun) -> float:
     """Run to the end and validate averaged weights, as a whole training does; return the seconds used."""
-    made.trainer.run()
-    made.trainer.score()
-    return made.task.clock.now - 1000.0
+    timed_run.trainer.run()
+    timed_run.trainer.score()
+    return timed_run.task.clock.now - 1000.0
 
 
 @pytest.mark.parametrize("slower_at", [10, 60, 200, 350, 500])
 @pytest.mark.parametrize("validation", [0.5, 20.0])
 def test_a_run_on_a_machine_that_becomes_slower_ends_in_time(slower_at: int, validation: float) -> None:
-    made = timed(slower_at=slower_at, validation=validation)
-    used = finished(made)
-    outcome = made.trainer.state
+    timed_run = timed(slower_at=slower_at, validation=validation)
+    used = finish_run(timed_run)
+    outcome = timed_run.trainer.state
     validating = 3 * 2.0 * validation  # the last ones take three times as long, whatever is planned
     assert 0.85 * BUDGET < used <= 1.05 * BUDGET + validating
     assert outcome.plan and outcome.step == outcome.plan.steps < 1080 and outcome.validated_step == outcome.step
 
 
 def test_a_plan_that_fits_is_unchanged() -> None:
-    made = timed(validation=2.7)
-    used = finished(made)
-    assert made.trainer.state.plan is None and made.trainer.state.step == 1080
+    timed_run = timed(validation=2.7)
+    used = finish_run(timed_run)
+    assert timed_run.trainer.state.plan is None and timed_run.trainer.state.step == 1080
     assert used <= 1.02 * BUDGET
 
 
 def test_a_machine_faster_than_measured_makes_more_updates() -> None:
-    made = timed(steps=400)
-    assert 0.9 * BUDGET < finished(made) <= 1.02 * BUDGET
-    assert made.trainer.state.step > 900
+    timed_run = timed(steps=400)
+    assert 0.9 * BUDGET < finish_run(timed_run) <= 1.02 * BUDGET
+    assert timed_run.trainer.state.step > 900
 
 
 @pytest.mark.parametrize("length", [{"steps": 200}, {"epochs": 50.0}])
-def test_runs_of_a_fixed_length_are_never_planned_again(length: dict[str, Any]) -> None:
-    made = timed(200, length, slower_at=10, factor=50.0)
-    made.trainer.run()
-    assert made.trainer.state.step == 200 and made.trainer.state.plan is None
-    assert made.task.validations == 20
+def test_runs_of_a_fixed_length_are_never_replanned(length: dict[str, Any]) -> None:
+    timed_run = timed(200, length, slower_at=10, factor=50.0)
+    timed_run.trainer.run()
+    assert timed_run.trainer.state.step == 200 and timed_run.trainer.state.plan is None
+    assert timed_run.task.validations == 20
 
 
 def test_the_learning_rate_still_ends_at_its_minimum() -> None:
-    made = timed(slower_at=200)
+    timed_run = timed(slower_at=200)
     fits = timed()
-    finished(made)
-    finished(fits)
-    rates, expected = ([one.rate for one in each.callback.shown] for each in (made, fits))
+    finish_run(timed_run)
+    finish_run(fits)
+    rates, expected = ([update.rate for update in each.callback.updates] for each in (timed_run, fits))
     assert len(rates) < len(expected)
     assert rates[-1] == pytest.approx(expected[-1]) and rates[-1] < 0.01 * max(rates)
     changes = [after / before for before, after in itertools.pairwise(rates[60:-9])]
@@ -145,7 +145,7 @@ def test_a_plan_maps_the_rest_of_the_updates_to_the_rest_of_the_schedule() -> No
 
 
 class Stopping(RecordingLogger):
-    """Copies the complete state at each save, like a run folder."""
+    """Logger that copies the complete state at each save, like a run folder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,21 +153,23 @@ class Stopping(RecordingLogger):
 
     def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
         super().save(state, weights, optimizer, is_checkpoint)
-        kept, moved = ({name: tensor.clone() for name, tensor in each.items()} for each in (weights, optimizer))
-        self.states[state.step] = (state.model_copy(deep=True), kept, moved)
+        weight_copies, optimizer_copies = (
+            {name: tensor.clone() for name, tensor in each.items()} for each in (weights, optimizer)
+        )
+        self.states[state.step] = (state.model_copy(deep=True), weight_copies, optimizer_copies)
 
 
 def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
     whole = timed(slower_at=200)
-    memory = Stopping()
-    whole.trainer.logger = memory
-    finished(whole)
+    logger = Stopping()
+    whole.trainer.logger = logger
+    finish_run(whole)
     plan = whole.trainer.state.plan
     assert plan
-    slow = [step for step, (state, _, _) in memory.states.items() if state.plan and state.seconds > 300]
+    slow = [step for step, (state, _, _) in logger.states.items() if state.plan and state.seconds > 300]
     assert len(slow) > 5
     for step in (slow[0], slow[-3]):
-        state, weights, optimizer = memory.states[step]
+        state, weights, optimizer = logger.states[step]
         rest = timed(slower_at=-1.0)
         rest.task.clock.now = 1000.0  # another process has another clock
         rest.trainer.model.load_state_dict(weights)
@@ -178,27 +180,27 @@ def test_a_run_resumed_after_a_new_plan_makes_the_same_updates() -> None:
 
 
 def test_a_new_plan_is_saved_at_once() -> None:
-    """Also between checkpoints: a run resumed from an older state would make another plan."""
-    made, memory = timed(slower_at=60, validation=20.0), Stopping()
-    made.trainer.logger = memory
-    finished(made)
-    plans = {entry["step"]: entry["plan"]["steps"] for entry in memory.records if "plan" in entry}
-    assert len(plans) > 1 and any(step not in memory.steps for step in plans)
+    """A new plan is also saved between checkpoints; a run resumed from an older state would make another plan."""
+    timed_run, logger = timed(slower_at=60, validation=20.0), Stopping()
+    timed_run.trainer.logger = logger
+    finish_run(timed_run)
+    plans = {entry["step"]: entry["plan"]["steps"] for entry in logger.records if "plan" in entry}
+    assert len(plans) > 1 and any(step not in logger.steps for step in plans)
     for step, steps in plans.items():
-        plan = memory.states[step][0].plan
+        plan = logger.states[step][0].plan
         assert plan is not None and (plan.start, plan.steps) == (step, steps)
 
 
 def test_the_remaining_time_includes_all_validations() -> None:
-    made = timed(validation=20.0)
-    finished(made)
-    last = made.callback.shown[-1]
+    timed_run = timed(validation=20.0)
+    finish_run(timed_run)
+    last = timed_run.callback.updates[-1]
     assert last.step == last.steps and last.seconds_left == pytest.approx(
         40.0
     )  # its own validation, and that of the averaged weights
-    assert all(shown_clock(one.seconds_left) != "0:00" for one in made.callback.shown)
-    for one in made.callback.shown[-300:]:
-        assert one.seconds + one.seconds_left == pytest.approx(BUDGET, rel=0.05)
+    assert all(shown_clock(update.seconds_left) != "0:00" for update in timed_run.callback.updates)
+    for update in timed_run.callback.updates[-300:]:
+        assert update.seconds + update.seconds_left == pytest.approx(BUDGET, rel=0.05)
 
 
 def timetable(state: TrainState, steps: int = 1000, **settings: Any) -> Timetable:

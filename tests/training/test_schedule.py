@@ -21,7 +21,7 @@ def test_warmup_is_at_most_a_quarter(steps: int) -> None:
     assert max(schedule.rate(step) for step in range(1, steps + 1)) == pytest.approx(0.1)
 
 
-def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
+def test_cooldown_ends_near_zero() -> None:
     schedule = Schedule.fit(TrainingConfig(warmup=10, learning_rate=1.0, cooldown=0.5), 128, 100)
     plain = Schedule.fit(TrainingConfig(warmup=10, learning_rate=1.0), 128, 100)
     assert schedule.rate(50) == plain.rate(50)
@@ -31,7 +31,7 @@ def test_cooldown_falls_to_almost_nothing_at_the_end() -> None:
 
 
 def test_constant_and_cosine_schedules() -> None:
-    """Compared with torch's schedulers."""
+    """Compare with torch's schedulers."""
     held = Schedule.fit(TrainingConfig(warmup=10, learning_rate=0.1, schedule="none", cooldown=0.5), 128, 100)
     assert [held.rate(step) for step in (5, 10, 30, 50)] == pytest.approx([0.05, 0.1, 0.1, 0.1])
     assert held.rate(76) == pytest.approx(0.05)
@@ -56,17 +56,23 @@ def test_size_follows_data_and_time(pairs: int, minutes: float, preset: str) -> 
     assert any(reason.startswith(f"preset {preset}: ") for reason in choice.reasons)
 
 
-def test_settings_of_the_user_are_not_chosen() -> None:
-    given = {"model": {"dropout": 0.5}, "tokenizer": {"vocab_size": 77}, "training": {"batch_tokens": 9, "epochs": 1}}
-    choice = choose_config(1000, "pairs", given, "small")
+def test_settings_of_the_user_are_not_changed() -> None:
+    settings = {
+        "model": {"dropout": 0.5},
+        "tokenizer": {"vocab_size": 77},
+        "training": {"batch_tokens": 9, "epochs": 1},
+    }
+    choice = choose_config(1000, "pairs", settings, "small")
     assert choice.preset == "small"
     assert choice.settings == {}
 
 
 @pytest.mark.parametrize("zero", [0, "0", "0.0"])
-def test_lengths_of_zero_are_none(zero: object) -> None:
-    given = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
-    assert without_zero_length(given) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
-    assert choose_config(1000, "pairs", given | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
-    asked = {"training": {"steps": zero, "minutes": "2"}}
-    assert without_zero_length(asked) == asked
+def test_lengths_of_zero_mean_unset(zero: object) -> None:
+    settings = {"training": {"steps": zero, "epochs": zero, "warmup": 3}, "model": {"dropout": 0.1}}
+    assert without_zero_length(settings) == {"training": {"warmup": 3}, "model": {"dropout": 0.1}}
+    assert (
+        choose_config(1000, "pairs", settings | {"training": {"steps": zero}}, "").settings["training"]["epochs"] == 60
+    )
+    with_minutes = {"training": {"steps": zero, "minutes": "2"}}
+    assert without_zero_length(with_minutes) == with_minutes

@@ -31,8 +31,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, task: type[Any]) -> Seen:
 
     def watched_validate(self: Any, model: Any, decode: Any) -> Validation:
         seen["validation"].add(torch.get_num_threads())
-        found: Validation = validate(self, model, decode)
-        return found
+        validation: Validation = validate(self, model, decode)
+        return validation
 
     monkeypatch.setattr(task, "loss", watched_loss)
     monkeypatch.setattr(task, "validate", watched_validate)
@@ -58,9 +58,9 @@ def test_validation_decodes_with_the_given_number_of_threads(tmp_path: Path, mon
     workers: list[int] = []
     run = NativeEngine.run
 
-    def watched(self: NativeEngine, *given: Any) -> Any:
+    def watched(self: NativeEngine, *arguments: Any) -> Any:
         workers.append(self.threads)
-        return run(self, *given)
+        return run(self, *arguments)
 
     monkeypatch.setattr(NativeEngine, "run", watched)
     seen = watch(monkeypatch, TranslationTask)

@@ -21,11 +21,11 @@ from clearhead.training.loop.callbacks import NullCallback
 from clearhead.training.loop.gradient_accumulation import GradientAccumulator, MicroBatch
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.train_state import TrainState
-from clearhead.training.loop.trainer import Trainer, smoothed
+from clearhead.training.loop.trainer import Trainer, moving_average
 
 
 class Regression:
-    """A toy task: learn y = 3x. Example 5 is poisoned on demand, and a signal is raised on demand."""
+    """Toy task: learn y = 3x. With `poison`, example 5 is replaced by it; with `signal_at`, a signal is raised."""
 
     unit = "examples"
 
@@ -70,7 +70,7 @@ class Regression:
 
 
 class RecordingLogger:
-    """Records what the trainer logs."""
+    """Logger that stores all calls of the trainer."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -90,34 +90,36 @@ class RecordingLogger:
         self.best_step = step
 
 
-def trainer(task: Regression, steps: int = 60, threads: int = 1, **settings: Any) -> tuple[Trainer, RecordingLogger]:
+def build_trainer(
+    task: Regression, steps: int = 60, threads: int = 1, **settings: Any
+) -> tuple[Trainer, RecordingLogger]:
     torch.manual_seed(3)
     config = TrainingConfig(**{"learning_rate": 0.1, "warmup": 5, "batch_tokens": 4096, **settings})
-    memory = RecordingLogger()
+    logger = RecordingLogger()
     schedule = Schedule.fit(config, 1, steps)
-    return Trainer(task, nn.Linear(1, 1), config, schedule, NullCallback(), memory, threads), memory
+    return Trainer(task, nn.Linear(1, 1), config, schedule, NullCallback(), logger, threads), logger
 
 
 def test_it_learns_and_saves_the_best_weights() -> None:
-    made, memory = trainer(Regression(), steps=200)
-    outcome = made.run()
+    trainer, logger = build_trainer(Regression(), steps=200)
+    outcome = trainer.run()
     assert outcome.reason == "finished" and outcome.step == 200
-    assert made.model.weight.item() == pytest.approx(3, abs=0.05)  # type: ignore[operator]
-    assert memory.best_step > 0 and memory.steps[-1] == 200
+    assert trainer.model.weight.item() == pytest.approx(3, abs=0.05)  # type: ignore[operator]
+    assert logger.best_step > 0 and logger.steps[-1] == 200
 
 
 def test_replicas_give_the_gradient_of_the_whole_batch() -> None:
-    """Two and three replicas, an odd batch, and an accumulated one, compared with one plain backward pass."""
+    """Compare two and three replicas, on an odd and on an accumulated batch, with one plain backward pass."""
     for threads in (1, 2, 3):
-        made, _ = trainer(Regression(), threads=threads)
+        trainer, _ = build_trainer(Regression(), threads=threads)
         expected = nn.Linear(1, 1)
-        expected.load_state_dict(made.model.state_dict())
+        expected.load_state_dict(trainer.model.state_dict())
         indices = np.arange(7)
-        x, y = made.task.batch(indices, 0)
+        x, y = trainer.task.batch(indices, 0)
         (expected(x[:, None])[:, 0] - y).square().mean().backward()
-        with ThreadReplicas[Indices, Loss](made.model, replica_count(threads, 4096), threads) as replicas:
+        with ThreadReplicas[Indices, Loss](trainer.model, replica_count(threads, 4096), threads) as replicas:
             assert len(replicas.models) == threads
-            loss = GradientAccumulator(made.task, replicas, 1, print).add([MicroBatch(0, indices)], 1)
+            loss = GradientAccumulator(trainer.task, replicas, 1, print).add([MicroBatch(0, indices)], 1)
             (weight, bias) = replicas.gather_gradients()
         torch.testing.assert_close(weight, expected.weight.grad)
         torch.testing.assert_close(bias, expected.bias.grad)
@@ -129,8 +131,8 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
         def plan(self, epoch: int) -> list[Indices]:
             return [np.concatenate(super().plan(epoch))]
 
-    several, _ = trainer(Regression(), steps=20, gradient_accumulation=3)
-    whole, _ = trainer(Whole(), steps=20)
+    several, _ = build_trainer(Regression(), steps=20, gradient_accumulation=3)
+    whole, _ = build_trainer(Whole(), steps=20)
     several.run()
     whole.run()
     torch.testing.assert_close(snapshot(several.model), snapshot(whole.model), atol=1e-5, rtol=1e-5)
@@ -138,11 +140,11 @@ def test_accumulated_batches_equal_one_large_batch() -> None:
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30], ids=["nan", "infinite", "gradient overflows"])
 def test_a_nonfinite_loss_never_changes_the_weights(poison: float) -> None:
-    made, memory = trainer(Regression(poison), steps=30)
-    outcome = made.run()
-    assert all(bool(tensor.isfinite().all()) for tensor in snapshot(made.model).values())
+    trainer, logger = build_trainer(Regression(poison), steps=30)
+    outcome = trainer.run()
+    assert all(bool(tensor.isfinite().all()) for tensor in snapshot(trainer.model).values())
     assert outcome.nonfinite_steps == 10  # example 5 is in one of the three batches of each epoch
-    bad = [entry["skipped_update"] for entry in memory.records if "skipped_update" in entry]
+    bad = [entry["skipped_update"] for entry in logger.records if "skipped_update" in entry]
     assert all(6 in entry["lines"] for entry in bad)
 
 
@@ -151,11 +153,11 @@ def test_too_many_skipped_updates_end_the_run() -> None:
         def plan(self, epoch: int) -> list[Indices]:
             return [np.array([5])]
 
-    made, _ = trainer(Hopeless(float("nan")), max_nonfinite_steps=4)
-    before = snapshot(made.model)
+    trainer, _ = build_trainer(Hopeless(float("nan")), max_nonfinite_steps=4)
+    before = snapshot(trainer.model)
     with pytest.raises(TrainingError, match="4 updates in a row"):
-        made.run()
-    torch.testing.assert_close(snapshot(made.model), before, atol=0, rtol=0)
+        trainer.run()
+    torch.testing.assert_close(snapshot(trainer.model), before, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -172,32 +174,32 @@ def test_an_error_that_parts_cannot_avoid_ends_the_run(
         def batch(self, indices: Indices, epoch: int) -> tuple[Tensor, Tensor]:
             raise error
 
-    made, _ = trainer(Hungry())
+    trainer, _ = build_trainer(Hungry())
     with pytest.raises(expected, match=message):
-        made.run()
+        trainer.run()
 
 
 def test_early_stopping_counts_validations_without_gain() -> None:
     task = Regression(scores=[1, 3, 2, 3, 2.5, 9])
-    made, memory = trainer(task, steps=100, validate_every=10, patience=3)
-    outcome = made.run()
+    trainer, logger = build_trainer(task, steps=100, validate_every=10, patience=3)
+    outcome = trainer.run()
     assert outcome.reason == "stopped early" and outcome.step == 50
-    assert memory.best_step == 20
+    assert logger.best_step == 20
 
 
 def test_a_signal_ends_after_the_update_and_saves() -> None:
     task = Regression(signal_at=7)
-    made, memory = trainer(task, steps=1000)
+    trainer, logger = build_trainer(task, steps=1000)
     before = signal.getsignal(signal.SIGTERM)
-    outcome = made.run()
+    outcome = trainer.run()
     assert (outcome.reason, outcome.signal, outcome.step) == ("interrupted", signal.SIGTERM, 7)
-    assert memory.saved == [7] and not memory.steps and not task.validations
+    assert logger.saved == [7] and not logger.steps and not task.validations
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_same_seed_same_weights() -> None:
-    first, _ = trainer(Regression(), threads=2)
-    second, _ = trainer(Regression(), threads=2)
+    first, _ = build_trainer(Regression(), threads=2)
+    second, _ = build_trainer(Regression(), threads=2)
     first.run()
     second.run()
     torch.testing.assert_close(snapshot(first.model), snapshot(second.model), atol=0, rtol=0)
@@ -209,10 +211,10 @@ def test_too_little_memory_to_validate_is_reported(words: str) -> None:
         def validate(self, model: Any, decode: Decode = "always") -> Validation:
             raise RuntimeError(words)
 
-    made, memory = trainer(Large(), steps=10, validate_every=5)
+    trainer, logger = build_trainer(Large(), steps=10, validate_every=5)
     with pytest.raises(TrainingError, match=r"step 5: not enough memory to validate; .* --resume"):
-        made.run()
-    assert memory.saved == [5]
+        trainer.run()
+    assert logger.saved == [5]
 
 
 def test_other_errors_in_a_validation_are_raised() -> None:
@@ -221,7 +223,7 @@ def test_other_errors_in_a_validation_are_raised() -> None:
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        trainer(Broken())[0].run()
+        build_trainer(Broken())[0].run()
 
 
 def test_a_loss_of_nan_is_worse_than_any() -> None:
@@ -235,17 +237,17 @@ def test_a_loss_of_nan_is_worse_than_any() -> None:
 def test_the_shown_loss_is_a_mean_and_then_a_moving_average() -> None:
     shown = float("nan")
     for count, loss in enumerate([4.0, 2.0, 6.0], 1):
-        shown = smoothed(shown, loss, count)
+        shown = moving_average(shown, loss, count)
     assert shown == pytest.approx(4.0)
-    assert smoothed(4.0, 5.0, 1000) == pytest.approx(4.02)
+    assert moving_average(4.0, 5.0, 1000) == pytest.approx(4.02)
 
 
 @pytest.mark.parametrize(("steps", "every"), [(7, 1), (450, 4), (20_000, 50)])
 def test_short_runs_have_complete_curves(steps: int, every: int) -> None:
-    made, memory = trainer(Regression(), steps=steps)
-    for made.state.step in range(1, min(steps, 200) + 1):
-        made._report()
-    recorded = [entry["step"] for entry in memory.records]
+    trainer, logger = build_trainer(Regression(), steps=steps)
+    for trainer.state.step in range(1, min(steps, 200) + 1):
+        trainer._report()
+    recorded = [entry["step"] for entry in logger.records]
     assert recorded == sorted({1, *range(every, min(steps, 200) + 1, every)} | ({steps} if steps <= 200 else set()))
 
 
@@ -254,7 +256,7 @@ def test_lines_of_several_files_are_in_order() -> None:
         def lines(self, indices: Indices) -> list[int | str]:  # type: ignore[override]
             return [f"{'ab'[i % 2]}.tsv:{i + 8}" for i in indices.tolist()]
 
-    made, memory = trainer(Files(float("nan")), steps=3)
-    made.run()
-    [bad] = [entry["skipped_update"]["lines"] for entry in memory.records if "skipped_update" in entry]
+    trainer, logger = build_trainer(Files(float("nan")), steps=3)
+    trainer.run()
+    [bad] = [entry["skipped_update"]["lines"] for entry in logger.records if "skipped_update" in entry]
     assert "b.tsv:13" in bad and bad == sorted(bad, key=lambda line: (line[0], int(line[6:])))

@@ -12,12 +12,12 @@ from clearhead.errors import TrainingError
 from clearhead.model.parameters import snapshot
 from clearhead.tasks.registry import TASKS
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
-from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialise
+from clearhead.training.checkpoint.run_folder import TRAINING, RunFolder, initialize
 from clearhead.training.loop.train_state import TrainState
 from tests.tasks.all_tasks import TRAINABLE_TASKS, prepare_task
-from tests.training.test_trainer import Regression, trainer
+from tests.training.test_trainer import Regression, build_trainer
 
-# With settings under which it matters.
+# Each field is tested with settings under which it has an effect.
 OF_THE_LOOP: dict[str, tuple[Any, dict[str, Any]]] = {
     "gradient_accumulation": (2, {}), "learning_rate": (0.05, {}), "warmup": (3, {}), "cooldown": (0.5, {}),
     "schedule": ("cosine", {}), "adam_beta1": (0.5, {}), "adam_beta2": (0.5, {}), "adam_epsilon": (0.1, {}),
@@ -35,13 +35,13 @@ def outcome(settings: dict[str, Any]) -> list[Any]:
     given = dict(settings)
     task = Regression(float("nan") if given.pop("poison", False) else 0.0, scores=[3, 2, 1, 2, 1, 2])
     task.plan = lambda epoch: [np.array([5])] if task.y.isnan().any() else Regression.plan(task, epoch)  # type: ignore[method-assign]
-    made, memory = trainer(task, steps=24, **given)
+    trainer, logger = build_trainer(task, steps=24, **given)
     try:
-        done = made.run()
+        done = trainer.run()
     except TrainingError:
-        return [made.state.step]
-    weights = [value for tensor in snapshot(made.model).values() for value in tensor.flatten().tolist()]
-    return [done.step, done.reason, memory.steps, task.validations, memory.best_step, *weights]
+        return [trainer.state.step]
+    weights = [value for tensor in snapshot(trainer.model).values() for value in tensor.flatten().tolist()]
+    return [done.step, done.reason, logger.steps, task.validations, logger.best_step, *weights]
 
 
 @pytest.mark.parametrize("field", OF_THE_LOOP)
@@ -77,13 +77,13 @@ def test_validate_lines_is_the_number_of_decoded_texts(task: str, tmp_path: Path
     signatures = set()
     for count in (2, 3):
         prepared = prepare_task(tmp_path, task, validate_lines=count)
-        found = prepared.task.validate(prepared.model)
-        signatures.add((len(getattr(prepared.task, "valid_pairs", [])), found.signature))
+        validation = prepared.task.validate(prepared.model)
+        signatures.add((len(getattr(prepared.task, "valid_pairs", [])), validation.signature))
     assert len(signatures) == 2
 
 
 def test_average_checkpoints_is_the_number_of_averaged_checkpoints(tmp_path: Path) -> None:
-    initialise(tmp_path)
+    initialize(tmp_path)
     checkpoint = CheckpointFolder(tmp_path / TRAINING)
     checkpoint.save_tokenizer("null")
     origin = RunOrigin(config={}, data={}, pretrained="", threads=1, torch="", started="")

@@ -23,13 +23,13 @@ LOSSES = "losses.json"
 
 @dataclass(frozen=True)
 class Job:
-    """One training; `send` is a rank, an update, and the signal it gets after that update unless it was restarted."""
+    """One training. `send` is (rank, update, signal): the process gets the signal after the update if not restarted."""
 
     task: str
     data: str
     out: str
     more: Settings = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     send: tuple[int, int, int] | None = None
 
 
@@ -38,26 +38,26 @@ def record_losses() -> list[float]:
     losses: list[float] = []
     update = Trainer._update
 
-    def recording(self: Trainer, gradients: Any, batches: Any) -> None:
+    def recording_update(self: Trainer, gradients: Any, batches: Any) -> None:
         add = gradients.add
 
-        def added(*given: Any) -> float:
-            share: float = add(*given)
+        def recording_add(*arguments: Any) -> float:
+            share: float = add(*arguments)
             losses.append(self.group.sum(share)[0])
             return share
 
-        gradients.add = added
+        gradients.add = recording_add
         update(self, gradients, batches)
         gradients.add = add
 
-    Trainer._update = recording  # type: ignore[method-assign]
+    Trainer._update = recording_update  # type: ignore[method-assign]
     return losses
 
 
-def do(job: Job, losses: list[float]) -> None:
+def run_job(job: Job, losses: list[float]) -> None:
     """Run a training and write its losses."""
     losses.clear()
-    run(job.task, Path(job.data), Path(job.out), more=job.more, **job.asked)
+    run(job.task, Path(job.data), Path(job.out), more=job.more, **job.options)
     if is_first_process():
         (Path(job.out) / LOSSES).write_text(json.dumps(losses))
 
@@ -78,7 +78,7 @@ def sending(rank: int, step: int, number: int) -> Iterator[None]:
 
 
 def threads_of_gloo() -> list[str]:
-    """Return the gloo threads of this process; those that outlive the group can abort it at its end."""
+    """Return the gloo threads of this process; threads that outlive the group can abort the process."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return [name for name in names if "gloo" in name]
 
@@ -93,9 +93,9 @@ def main(path: Path) -> None:
         setattr(training, "init_distributed", lambda _: nullcontext(processes))  # noqa: B010
         for job in jobs:
             with sending(*job.send) if job.send and not was_restarted() else nullcontext():
-                do(job, losses)
+                run_job(job, losses)
         assert threads_of_gloo() or not Path("/proc").is_dir()
-    assert not threads_of_gloo(), f"these live on: {threads_of_gloo()}"
+    assert not threads_of_gloo(), f"threads outlive the process group: {threads_of_gloo()}"
 
 
 if __name__ == "__main__":

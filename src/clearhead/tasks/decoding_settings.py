@@ -1,4 +1,4 @@
-"""Decoding settings by field name: where they belong, and errors for those that contradict or have no effect."""
+"""Nesting of decoding settings, and errors for settings that contradict each other or have no effect."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from clearhead.config.decoding import SamplingConfig
 from clearhead.errors import ConfigError
 
 SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed")
-"""Fields of `decoding.sampling` about how a token is sampled; the others apply to search too."""
+"""Fields of `decoding.sampling` that only sampling uses; the others also apply to search."""
 SEARCH_FIELDS = ("beam_size", "beam_groups", "include")
 """Fields of `decoding` that only search uses."""
 TEXT_TO_TEXT_VERB = "translate"
-# Fields of the decoding section by the verb that uses them; other verbs neither search nor sample. Generation has no
+# Fields of the decoding section that each command uses; other commands neither search nor sample. `generate` has no
 # source to cover, its prefix is the prompt, and `sampling.max_tokens` limits its length.
 FIELDS_BY_VERB = {
     TEXT_TO_TEXT_VERB: tuple(DecodingConfig.model_fields),
@@ -24,14 +24,14 @@ FIELDS_BY_VERB = {
 
 
 def nest_sampling_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in the form of the decoding section: `stop`, `seed` and so on belong to its `sampling`."""
+    """Return the settings with `stop`, `seed` and the other sampling fields nested under `sampling`."""
     sampling = {name: value for name, value in settings.items() if name in SamplingConfig.model_fields}
     others = {name: value for name, value in settings.items() if name not in sampling}
     return merge(others, {"sampling": sampling} if sampling else {})
 
 
 def infer_method(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the method that they imply, such as search for `beam_size`, unless they name one."""
+    """Return the settings with `method` added if they imply one, such as "search" for `beam_size`."""
     if "method" in settings:
         return dict(settings)
     if any(name in settings for name in SEARCH_FIELDS):
@@ -41,7 +41,11 @@ def infer_method(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_decoding(settings: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str) -> None:
-    """Raise ConfigError for settings without effect; `merged` is the complete section that they override."""
+    """Raise ConfigError for settings that have no effect for a command.
+
+    `merged` is the complete decoding section after these settings were applied. `user` names the command or task in
+    messages.
+    """
     used = FIELDS_BY_VERB.get(verb, ())
     for name in settings:
         if name in DecodingConfig.model_fields and name not in used:  # the config itself reports unknown fields
@@ -59,14 +63,14 @@ def check_decoding(settings: Mapping[str, Any], merged: DecodingConfig, verb: st
     for name in ("top_k", "top_p", "min_p", "seed"):
         if name in sampling and merged.sampling.temperature == 0:
             raise ConfigError(
-                f"decoding.sampling.{name} has no meaning with temperature 0, which takes the likeliest token"
+                f"decoding.sampling.{name} has no meaning with temperature 0, which selects the most probable token"
             )
 
 
 def _check_method(
     settings: Mapping[str, Any], sampling: Mapping[str, Any], merged: DecodingConfig, verb: str, user: str
 ) -> None:
-    """Raise ConfigError for settings of sampling where outputs are searched for, and for the reverse."""
+    """Raise ConfigError for sampling settings of a search, and for search settings of sampling."""
     unused = [name for name in sampling if verb == TEXT_TO_TEXT_VERB or name in SAMPLING_FIELDS]
     if unused and merged.method != "sample":
         name = "decoding.sampling" if verb == TEXT_TO_TEXT_VERB else f"decoding.sampling.{unused[0]}"

@@ -1,4 +1,7 @@
-"""Generating engines of a loaded model by name, and of a network during training. torch is imported where needed."""
+"""Engines that generate text, for a loaded model by name and for a network during training.
+
+torch is imported only in the functions that need it.
+"""
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -31,12 +34,13 @@ class SavedModel(LoadedModel, Protocol):
 
 
 class PromptContext(NamedTuple):
-    """Limits of a language model, which continues prompts."""
+    """Generation limits of a language model."""
 
     eos_id: int
     length: int
-    """Largest number of tokens that it attends to."""
+    """Size of the context window in tokens."""
     suppressed_tokens: list[int]
+    """Tokens that are never generated."""
 
 
 def prompt_context(config: Config, tokenizer: Tokenizer) -> PromptContext | None:
@@ -58,10 +62,10 @@ def open_engine(model: SavedModel, name: str, compute_type: str = "float32", tok
 
 
 def network_engine(network: Any, context: PromptContext | None = None) -> Engine:
-    """Return an engine with the network's current weights: native, or torch if the core does not support it."""
+    """Return the native engine with the current weights of a network, or the torch engine if it is not supported."""
     import torch
 
-    native_copy = _copy_to_core(network)
+    native_copy = _native_copy(network)
     if native_copy is None:
         return torch_engine(network, context)
     return _native_engine(native_copy, torch.get_num_threads(), context)
@@ -87,7 +91,7 @@ def torch_engine(network: Any, context: PromptContext | None = None) -> "TorchEn
 
 
 def suppressed_tokens(tokenizer: Tokenizer) -> list[int]:
-    """Return the tokens that a language model must not generate: all special tokens except the end."""
+    """Return the tokens that a language model must not generate: all special tokens except the end token."""
     return [token for token in tokenizer.special_ids if token != tokenizer.eos_id]
 
 
@@ -99,10 +103,10 @@ def _native_engine(
     return NativeEngine(model, threads, context.length, context.suppressed_tokens, token_log_probs=token_log_probs)
 
 
-def _copy_to_core(network: Any) -> NativeModel | None:
-    """Return a copy of the network in the native core; None if the core does not support it.
+def _native_copy(network: Any) -> NativeModel | None:
+    """Return a copy of the network for the native runtime; None if the runtime does not support the network.
 
-    Raise MissingPackageError if the core is missing where that is an error, such as with CI set.
+    Raise MissingPackageError if the runtime is not installed and a fallback to torch is forbidden, such as in CI.
     """
     from torch import Tensor
 

@@ -22,7 +22,7 @@ class GeneratedText(JsonResult):
     text: str
     """The text, without a stop string that ended it."""
     score: float
-    """Length-normalized log-probability, by which search ranks hypotheses."""
+    """Length-normalized log-probability, by which beam search ranks hypotheses."""
     log_prob: float
     tokens: tuple[str, ...]
     """The generated tokens without the end token; those of a stop string are included."""
@@ -38,7 +38,7 @@ class GeneratedText(JsonResult):
     def from_hypothesis(
         cls, hypothesis: Hypothesis, text: str, tokenizer: Tokenizer, unmet_constraints: tuple[str, ...] = ()
     ) -> Self:
-        """Return a hypothesis with its text."""
+        """Return the result for a hypothesis whose tokens were decoded to `text`."""
         return cls(
             text,
             hypothesis.score,
@@ -74,7 +74,7 @@ class TranslatedPart(JsonResult):
 def join_translations(
     segmented: SegmentedText, parts: Sequence[Translation], settings: DecodingConfig, text: str | None = None
 ) -> Translation:
-    """Return the translation of a text from those of its parts; `text` if it is already joined.
+    """Return the translation of a text from the translations of its parts; `text` replaces their joined texts.
 
     The score is normalized as that of a single hypothesis with the tokens of all parts.
     """
@@ -95,7 +95,10 @@ def join_translations(
 
 
 class IncrementalDetokenizer:
-    """Detokenizer that returns text once it is certain: complete characters that do not begin a stop string."""
+    """Detokenizer that returns text as soon as later tokens cannot change it.
+
+    It withholds incomplete characters and text that may be the beginning of a stop string.
+    """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
         self.tokenizer, self.stops = tokenizer, stops
@@ -105,7 +108,7 @@ class IncrementalDetokenizer:
         self._withheld = ""
 
     def add(self, token: int) -> str:
-        """Return the text that becomes certain with this token."""
+        """Add a token and return the text that later tokens cannot change any more."""
         self._pending.append(token)
         text = self._decode()
         if not text or text.endswith(INCOMPLETE_CHARACTER):
@@ -123,7 +126,7 @@ class IncrementalDetokenizer:
         return self.tokenizer.decode([*self._context, *self._pending])[context_length:]
 
     def _release(self, text: str) -> str:
-        """Return the part of the withheld text and `text` that is certain; withhold the rest."""
+        """Return the withheld text and `text` without an ending that may begin a stop string, which is withheld."""
         if self.is_stopped:
             return ""
         text = self._withheld + text
@@ -143,16 +146,19 @@ def _overlap(text: str, stop: str) -> int:
 
 @dataclass(frozen=True)
 class StopStrings:
-    """Predicate: whether the tokens after a prompt contain a stop string. The prompt's text is not part of one."""
+    """Predicate that is true if the text generated after a prompt contains a stop string.
+
+    The text of the prompt itself is not searched.
+    """
 
     tokenizer: Tokenizer
     prompt: tuple[int, ...]
     strings: tuple[str, ...]
 
     def __call__(self, tokens: Sequence[int]) -> bool:
-        """Return whether the text ends with or just completed a stop string; to be called after each token."""
+        """Return whether the last of these tokens completed a stop string; call this after each token."""
         longest = max(len(string.encode()) for string in self.strings)
-        tail = [*tokens][-longest:]  # each token generates a byte or more
+        tail = [*tokens][-longest:]  # sufficient, because each token has at least one byte
         context = [*self.prompt, *tokens][: -len(tail)][-1:]
         text = self.tokenizer.decode([*context, *tail])[len(self.tokenizer.decode(context)) :]
         return any(string in text for string in self.strings)

@@ -1,8 +1,8 @@
-"""Lexical constraints of users, from text to tokens: a prefix, words to include, words to exclude.
+"""Conversion of lexical constraints from text to tokens: a prefix, words to include, words to exclude.
 
-A constraint may consist of several words. It matches where no letter or digit is directly before or after it, and it is
-case-sensitive. Text that the tokenizer cannot generate, and constraints that contradict each other, are errors before
-any search.
+A constraint may consist of several words. It is case-sensitive and matches only where no letter or digit is directly
+before or after it. Text that the tokenizer cannot generate, and constraints that contradict each other, raise an error
+before the search.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from clearhead.errors import DecodingError, TokenizerError
 
 @lru_cache(maxsize=64)
 def resolve_constraints(settings: DecodingConfig, tokenizer: Tokenizer) -> Constraints | None:
-    """Return the constraints of these settings in tokens; None if they have none.
+    """Return the constraints of the settings as tokens; None without constraints.
 
     Raise TokenizerError for text that the tokenizer cannot generate, DecodingError for contradictions.
     """
@@ -36,7 +36,7 @@ def resolve_constraints(settings: DecodingConfig, tokenizer: Tokenizer) -> Const
 
 
 def _included_phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> LexicalConstraints:
-    """Return the words to include, except those inside another one, which come with it."""
+    """Return the words to include, without those that another word to include contains."""
     ids_of = {tokenizer.normalize(word).strip(): _encode_included(tokenizer, word) for word in settings.include}
     words = [word for word in ids_of if not any(word != other and contains_word(other, word) for other in ids_of)]
     automata = tuple(_unambiguous(build_automaton(tokenizer, word), word, tokenizer) for word in words)
@@ -45,8 +45,8 @@ def _included_phrases(settings: DecodingConfig, tokenizer: Tokenizer) -> Lexical
 
 
 def _unambiguous(automaton: TokenAutomaton, word: str, tokenizer: Tokenizer) -> TokenAutomaton:
-    """Return the automaton without segmentations that rely on special tokens, which have no text to separate words."""
-    if not is_wordlike(word[0]):  # it can begin after any character
+    """Return the automaton without segmentations in which a special token separates words, since it has no text."""
+    if not is_wordlike(word[0]):  # punctuation can begin after any character
         tokens = {*automaton.begin, *automaton.begin_open}
         begin = {token: (*automaton.begin.get(token, ()), *automaton.begin_open.get(token, ())) for token in tokens}
         automaton = replace(automaton, begin=begin, begin_open={})
@@ -58,9 +58,9 @@ def _unambiguous(automaton: TokenAutomaton, word: str, tokenizer: Tokenizer) -> 
 def find_unmet_constraints(
     settings: DecodingConfig, tokenizer: Tokenizer, text: str, prompt: str = ""
 ) -> tuple[str, ...]:
-    """Return the prefix, the words to include and the words to exclude that the text does not satisfy.
+    """Return the constraints that the text violates: prefix, words to include, words to exclude.
 
-    `prompt` is the text before it: its end may separate words, or begin one.
+    `prompt` is the text before it. A word may begin in the prompt or directly after it.
     """
     if not settings.has_constraints:
         return ()
@@ -68,14 +68,16 @@ def find_unmet_constraints(
         [(word, tokenizer.normalize(word).strip()) for word in words] for words in (settings.include, settings.exclude)
     )
     whole, start = prompt + text, len(prompt)
-    missing = [word for word, bare in include if not contains_word(whole, bare, start)]
-    present = [word for word, bare in exclude if contains_word(whole, bare, max(0, start - len(bare) + 1))]
+    missing = [word for word, normalized in include if not contains_word(whole, normalized, start)]
+    present = [
+        word for word, normalized in exclude if contains_word(whole, normalized, max(0, start - len(normalized) + 1))
+    ]
     has_prefix = text.startswith(tokenizer.normalize(settings.prefix).strip())
     return (*([] if has_prefix else [settings.prefix]), *missing, *present)
 
 
 def contains_word(text: str, word: str, first: int = 0) -> bool:
-    """Return whether a text contains a word that begins at character `first` or later, not as a part of another."""
+    """Return whether a text contains a word, not as a part of another, that begins at character `first` or later."""
     start = text.find(word, first)
     while start >= 0:
         end = start + len(word)
@@ -86,7 +88,7 @@ def contains_word(text: str, word: str, first: int = 0) -> bool:
 
 
 def _is_boundary(outside: str, inside: str) -> bool:
-    """Return whether a word ends between the text outside and its own first or last character."""
+    """Return whether there is a word boundary between the neighbouring text and an end character of a word."""
     return not outside or not is_wordlike(inside) or not is_wordlike(outside[-1])
 
 
@@ -111,19 +113,19 @@ def _encode_included(tokenizer: Tokenizer, word: str) -> tuple[int, ...]:
 def _check_contradictions(settings: DecodingConfig, tokenizer: Tokenizer) -> None:
     """Raise DecodingError if an excluded word is part of the prefix or of a word to include."""
     for excluded in settings.exclude:
-        bare = tokenizer.normalize(excluded).strip()
-        for text, field in ((settings.prefix, "prefix"), *((word, "include") for word in settings.include)):
-            if contains_word(tokenizer.normalize(text), bare):
+        word = tokenizer.normalize(excluded).strip()
+        for text, field in ((settings.prefix, "prefix"), *((text, "include") for text in settings.include)):
+            if contains_word(tokenizer.normalize(text), word):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(excluded)} contradicts decoding.{field}={excerpt(text)}; unset one."
                 )
-        automaton = build_automaton(tokenizer, bare)
+        automaton = build_automaton(tokenizer, word)
         for included in settings.include:
             ids = _encode_included(tokenizer, included)
             if any(ids[end] in automaton.completing_tokens(ids[:end]) for end in range(len(ids))):
                 raise DecodingError(
                     f"decoding.exclude={excerpt(excluded)} contradicts decoding.include={excerpt(included)}, which "
-                    f"begins a word with it: its tokens are {' '.join(map(tokenizer.token, ids))}; unset one."
+                    f"contains a word that begins with it (tokens {' '.join(map(tokenizer.token, ids))}); unset one."
                 )
 
 
@@ -192,7 +194,7 @@ def build_automaton(tokenizer: Tokenizer, word: str) -> TokenAutomaton:
 
 
 def _match_end(surface: bytes, target: bytes, position: int) -> int:
-    """Return the position in the word after a token that continues it from `position`; 0 if it does not."""
+    """Return the position in the word after a token that continues it from `position`; 0 if the token does not fit."""
     rest = target[position:]
     if len(surface) <= len(rest):
         return position + len(surface) if rest.startswith(surface) else 0

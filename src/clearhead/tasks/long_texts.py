@@ -1,4 +1,4 @@
-"""Texts with more tokens than a model accepts: split, skipped or refused, and counted for a report."""
+"""Handling of texts with more tokens than a model accepts: they are split, skipped or refused, and counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LongTextPolicy = Literal["split", "skip", "stop"]
 
 @dataclass
 class LongTexts:
-    """The policy for long texts, and a tally of the texts that it was applied to."""
+    """Policy for long texts, and the number of texts that it was applied to."""
 
     policy: LongTextPolicy = "split"
     count: int = 0
@@ -23,7 +23,7 @@ class LongTexts:
 
     @classmethod
     def of(cls, policy: "LongTextPolicy | LongTexts") -> "LongTexts":
-        """Return a new tally for a policy, or the given tally."""
+        """Return a new tally for a policy; return an existing tally unchanged."""
         if isinstance(policy, cls):
             return policy
         if policy not in get_args(LongTextPolicy):
@@ -64,15 +64,15 @@ def segment_texts(
 
 @dataclass(frozen=True)
 class EncoderRows:
-    """Texts as the rows of token ids that an encoder reads: one row per text, several for a long text."""
+    """Input rows of an encoder: one row of token ids per text, several for a long text."""
 
     rows: list[list[int]]
     parts: list[list[str]]
-    """The parts of each text: none if it is empty or skipped, several if it was too long."""
+    """Parts of each text: none if it is empty or skipped, several if it was split."""
     spans: list[slice]
-    """The rows of each text."""
+    """Slice of `rows` for each text."""
     num_special_tokens: int
-    """Special tokens of each row."""
+    """Number of special tokens in each row."""
 
 
 def split_into_rows(

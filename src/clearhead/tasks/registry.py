@@ -1,4 +1,4 @@
-"""The tasks by name."""
+"""Registry of the tasks."""
 
 from clearhead.data.readers.tables import TABLE_FIELDS
 from clearhead.data.tokenizer.tokenizer import MASK_TOKEN
@@ -64,7 +64,7 @@ _TASKS = (
         verb="fill",
         record_name="documents",
         data_fields=("document_unit", "max_tokens", "mask_probability", "whole_word_masking"),
-        # Position embeddings are trained for `data.max_tokens` positions; longer texts would use untrained ones.
+        # Longer positions than `data.max_tokens` would never be trained, so the network has only this number.
         base={
             "task": "mlm",
             "model": {

@@ -1,4 +1,4 @@
-"""Forced decoding: log-probabilities of the tokens of given outputs, and attention on request, without search.
+"""Forced decoding: log-probabilities and attention of given outputs, without search.
 
 H heads, T target length, S source length
 """
@@ -17,7 +17,7 @@ from clearhead.json_format import JsonResult
 from clearhead.tasks.task import LoadedModel
 from clearhead.tasks.text_codec import max_input_tokens
 
-PAIRS_PER_CALL = 4096  # of the engine, which batches pairs of similar length
+PAIRS_PER_CALL = 4096  # pairs per call of the engine, which divides them into batches of similar length
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,31 @@ class EncodedPair:
 
     @property
     def length(self) -> int:
-        """Positions of the longer side, with the end token."""
+        """Number of positions of the longer side, including the end token."""
         return max(len(self.source), len(self.target)) + 1
 
 
 def encode_pairs(model: LoadedModel, pairs: Sequence[Pair], path: Path | str) -> list[EncodedPair]:
-    """Return the pairs with their ids; raise DataError with the line in `path` of a pair that is too long."""
+    """Return the pairs with their ids; for a pair that is too long, raise DataError with its line in `path`."""
     encode = model.task.codec.encode
     sources = encode(model.tokenizer, [pair.source for pair in pairs])
     targets = encode(model.tokenizer.target, [pair.target for pair in pairs])
     encoded = list(map(EncodedPair, pairs, sources, targets))
     limit = max_input_tokens(model.config)
-    for pair in encoded:
-        if pair.length > limit:
-            problem = f"{pair.length - 1:,} tokens, the model accepts {limit - 1:,}; split the line"
-            raise DataError.at(path, pair.pair.line, problem)
+    for item in encoded:
+        if item.length > limit:
+            problem = f"{item.length - 1:,} tokens, the model accepts {limit - 1:,}; split the line"
+            raise DataError.at(path, item.pair.line, problem)
     return encoded
 
 
 def decode_forced(
     engine: ScoringEngine, pairs: Sequence[EncodedPair], eos_id: int, attention_layer: int | None = None
 ) -> Iterator[tuple[EncodedPair, Floats, Floats | None]]:
-    """Yield each pair with the log-probabilities of its target tokens and end, and the layer's attention [H, T, S]."""
+    """Yield each pair, the log-probabilities of its target tokens and end token, and attention weights [H, T, S].
+
+    The weights are those of `attention_layer`; None without a layer.
+    """
     for first in range(0, len(pairs), PAIRS_PER_CALL):
         chunk = pairs[first : first + PAIRS_PER_CALL]
         sources, targets = [[*pair.source, eos_id] for pair in chunk], [[*pair.target, eos_id] for pair in chunk]
@@ -61,7 +64,7 @@ def decode_forced(
 
 
 def mean_target_nll(engine: ScoringEngine, pairs: PairIds, eos_id: int) -> float:
-    """Return the mean negative log-likelihood per target token, the end of each target included."""
+    """Return the mean negative log-likelihood per target token, end tokens included."""
     total, count = 0.0, 0
     for first in range(0, len(pairs), PAIRS_PER_CALL):
         chunk = range(first, min(first + PAIRS_PER_CALL, len(pairs)))
@@ -77,7 +80,7 @@ class ScoredOutput(JsonResult):
 
     log_prob: float
     score: float
-    """Length-normalized log-probability, by which search would rank the output."""
+    """Length-normalized log-probability, by which beam search would rank the output."""
     tokens: tuple[str, ...]
     """The tokens without the end token."""
     token_log_probs: tuple[float, ...]

@@ -1,6 +1,6 @@
-"""A task: one kind of model, with its command, its settings and its package; and a loaded model as tasks see it.
+"""Description of a task, and interfaces between tasks and loaded models.
 
-Does not import torch: the training module of a task is imported on first use.
+This module does not import torch: the training module of a task is imported on first use.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ class InferenceModule(Protocol):
     def evaluate(
         self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log
     ) -> EvaluationReport:
-        """Return the scores on test files; `log` receives a line per kind of skipped record."""
+        """Return the scores on test files; `log` receives one line per reason for skipping records."""
 
 
 class TrainingModule(Protocol):
     """The module `training` of a task's package."""
 
     def load_records(self, files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Any]:
-        """Return the records to train and to validate on."""
+        """Return the training and validation records."""
 
     def prepare(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-        """Return the prepared task. Without a tokenizer (that of a pretrained model) a new one is trained."""
+        """Return the prepared task; `tokenizer` is that of a pretrained model, without which a new one is trained."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of model."""
+    """Kind of model, with its command, its settings and the package that implements it."""
 
     name: str
     """Value of `--task`."""
@@ -92,9 +92,9 @@ class Task:
     verb: str
     """Command that runs models of this task."""
     record_name: str
-    """Records of its files, in the plural."""
+    """Name of the records in its files, in the plural, for messages."""
     data_fields: tuple[str, ...]
-    """Settings of the data section that it uses, besides those about validation data."""
+    """Settings of the data section that the task uses, besides those about validation data."""
     base: Mapping[str, Any]
     """Base settings, overridden by presets, recipes and users."""
     untrainable: str = ""
@@ -106,17 +106,17 @@ class Task:
         return self._inference.CODEC
 
     def load_records(self, files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Any]:
-        """Return the records to train and to validate on."""
+        """Return the training and validation records."""
         return self._training.load_records(files, config, log)
 
     def prepare(self, config: Config, records: TaskRecords[Any], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-        """Return the prepared task. Without a tokenizer (that of a pretrained model) a new one is trained."""
+        """Return the prepared task; `tokenizer` is that of a pretrained model, without which a new one is trained."""
         return self._training.prepare(config, records, tokenizer, log)
 
     def evaluate(
         self, model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log
     ) -> EvaluationReport:
-        """Return the scores on test files; `log` receives a line per kind of skipped record."""
+        """Return the scores on test files; `log` receives one line per reason for skipping records."""
         return self._inference.evaluate(model, paths, decoding, log)
 
     @property
@@ -131,7 +131,7 @@ class Task:
 
 
 def usable_records(corpus: Corpus[R], log: Log) -> Sequence[R]:
-    """Return the records of a test set; `log` receives how it was read and which records were skipped."""
+    """Return the records of a test set; log how it was read and which records were skipped."""
     for line in corpus.skips.messages():
         log(line)
     return corpus.records

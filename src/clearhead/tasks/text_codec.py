@@ -11,12 +11,12 @@ from clearhead.data.readers.documents import Document
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
-NUM_SPECIAL_TOKENS = 2  # <s> and </s> around a text that an encoder reads
-DOCUMENTS_PER_BLOCK = 1024  # tokenized at a time
+NUM_SPECIAL_TOKENS = 2  # <s> and </s> around the input text of an encoder
+DOCUMENTS_PER_BLOCK = 1024  # documents tokenized per call
 
 
 class TextCodec:
-    """text </s>: the input of models that generate another text."""
+    """text </s>: the input of models that generate a target text from a source text."""
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each source or target text, without special tokens."""
@@ -47,16 +47,16 @@ def encode_documents(documents: Sequence[Document], tokenizer: Tokenizer) -> Ite
 
 
 def max_training_tokens(config: Config) -> int:
-    """Return how many tokens, special ones included, a sequence of the training data may have."""
+    """Return the largest number of tokens of a training sequence, special tokens included."""
     return min(config.data.max_tokens, config.model.max_positions)
 
 
 def max_input_tokens(config: Config) -> int:
-    """Return how many tokens a trained model accepts: with learned positions at most as many as in training."""
+    """Return the largest number of input tokens of a trained model; learned positions limit it to that of training."""
     return max_training_tokens(config) if config.model.positions == "learned" else config.model.max_positions
 
 
 def check_length(number: int, length: int, limit: int, location: str = "line") -> None:
-    """Raise DataError if a text has more tokens than the model accepts; `location` precedes its number."""
+    """Raise DataError if a text has more than `limit` tokens; the message begins with `location` and `number`."""
     if length > limit:
         raise DataError(f"{location} {number} has {length:,} tokens, the model accepts {limit:,}; split it")

@@ -1,4 +1,4 @@
-"""One training from the request to the result: prepare, move the model to its device, train, select the weights, save.
+"""A training run from request to result: prepare, place the model on its device, train, select the weights, save.
 
 Each stage returns one object: `TrainRequest` -> `ResolvedRequest` -> `PreparedRun` -> `Trainer` -> `TrainingResult`.
 """
@@ -17,7 +17,7 @@ from clearhead.model.parameters import count_parameters, restore
 from clearhead.training.checkpoint import run_folder
 from clearhead.training.checkpoint.checkpoint import CheckpointFolder, RunOrigin
 from clearhead.training.checkpoint.finalize import TrainingResult, finalize, report_finished
-from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, asks_for_more, planned_steps
+from clearhead.training.checkpoint.resume import OriginalRun, RestoredRun, planned_steps, requests_longer_run
 from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, EventFiles, RunFolder, require_tensorboard
 from clearhead.training.checkpoint.run_history import locked
 from clearhead.training.distributed.device_setup import PlacedModel, place_model
@@ -29,7 +29,7 @@ from clearhead.training.distributed.process_group import (
     was_restarted,
 )
 from clearhead.training.loop.callbacks import Callback, NullCallback, NullRunLogger
-from clearhead.training.loop.process_environment import share_memory
+from clearhead.training.loop.process_environment import use_single_arena
 from clearhead.training.loop.schedule import Schedule
 from clearhead.training.loop.trainer import Trainer
 from clearhead.training.setup.auto_config import Estimate, benchmark_step
@@ -46,11 +46,11 @@ from clearhead.training.setup.request import ResolvedRequest, TrainRequest
 
 __all__ = ["PreparedRun", "TrainRequest", "dry_run", "prepare", "train"]
 
-REFUSED, FINISHED = "refused", "finished"  # sent by rank 0 instead of the state of a run
+REFUSED, FINISHED = "refused", "finished"  # sent by rank 0 to the other ranks instead of a saved run
 
 
 def train(request: TrainRequest, callback: Callback) -> TrainingResult:
-    """Run a training, or the rest of one, and return its result; of several processes each calls this."""
+    """Run or resume a training and return its result; every process of a distributed training calls this."""
     resolved = request.resolve()
     if request.tensorboard:
         require_tensorboard()
@@ -69,7 +69,7 @@ def train(request: TrainRequest, callback: Callback) -> TrainingResult:
 
 
 def dry_run(request: TrainRequest, callback: Callback) -> None:
-    """Report the plan of a training with its time and memory; no file is written."""
+    """Report the plan of a training with its time and memory, without writing any file."""
     if request.resume:
         raise ConfigError("--dry-run shows the plan of a new training; leave out --resume")
     with init_distributed(request.device) as group:
@@ -84,7 +84,7 @@ def dry_run(request: TrainRequest, callback: Callback) -> None:
 
 
 def prepare(request: TrainRequest, callback: Callback, group: ProcessGroup = SINGLE_PROCESS) -> PreparedRun:
-    """Return everything that `train` knows before the first update of a new run."""
+    """Return a new run, prepared up to its first update."""
     return prepare_run(RunContext(request.resolve(), callback, group))
 
 
@@ -92,7 +92,7 @@ def prepare(request: TrainRequest, callback: Callback, group: ProcessGroup = SIN
 
 
 def _after_restart(request: ResolvedRequest) -> ResolvedRequest:
-    """Return the request; after a restart by torchrun it resumes the run and must not overwrite it."""
+    """Return the request; after a restart by torchrun, changed to resume the run and not to overwrite it."""
     if not was_restarted():
         return request
     resume = request.options.resume or run_folder.belongs_to_this_job(request.out)
@@ -100,12 +100,12 @@ def _after_restart(request: ResolvedRequest) -> ResolvedRequest:
 
 
 def _find_existing(context: RunContext) -> RestoredRun | TrainingResult | None:
-    """Return the run to be resumed, the result of a finished one, or None for a new run."""
+    """Return the run to be resumed, the result of a finished run, or None for a new run."""
     request, options = context.request, context.request.options
     run_folder.check_folder(request.out, overwrite=options.overwrite, resume=options.resume)
     if not options.resume:
         if options.overwrite and torchrun_job():
-            run_folder.initialise(request.out)  # before the training, so that a restart recognises the run as its own
+            run_folder.initialize(request.out)  # before the training, so that a restart recognises the run as its own
         return None
     restored = RestoredRun.load(request.out)
     if restored and not restored.state.is_finished:
@@ -117,11 +117,11 @@ def _find_existing(context: RunContext) -> RestoredRun | TrainingResult | None:
 
 
 def _find_finished(context: RunContext, restored: RestoredRun | None) -> RestoredRun | TrainingResult:
-    """Return a finished run if the request makes it longer, else its result."""
+    """Return a finished run as resumable if the request makes it longer, else its result."""
     request = context.request
     config = restored.config if restored else configs.parse(bundle.load(request.out).config)
     planned = restored.state.steps if restored else config.training.steps
-    if not asks_for_more(config, request.settings, planned):
+    if not requests_longer_run(config, request.settings, planned):
         hashes = restored.old_hashes if restored else frozenset[float]()
         read_unchanged_data(context, OriginalRun.load(request.out, restored), hashes, lambda _: None)
         return report_finished(request.out, context.callback)
@@ -134,7 +134,7 @@ def _find_finished(context: RunContext, restored: RestoredRun | None) -> Restore
 
 
 def _run_rank0(context: RunContext, existing: RestoredRun | TrainingResult | None) -> TrainingResult:
-    """Send the decision to the other processes, and train."""
+    """Send the decision (new, resumed or finished run) to the other processes, and train."""
     if isinstance(existing, TrainingResult):
         context.group.broadcast_text(FINISHED + existing.to_text())
         return existing
@@ -143,7 +143,7 @@ def _run_rank0(context: RunContext, existing: RestoredRun | TrainingResult | Non
 
 
 def _run_worker(context: RunContext) -> TrainingResult:
-    """Receive rank 0's decision, and train without a folder."""
+    """Receive the decision of rank 0, and train without writing to the run folder."""
     text = context.group.broadcast_text("")
     if text == REFUSED:
         raise TrainingError(f"process {context.group.rank} ends because process 0 failed; see the error of process 0")
@@ -158,9 +158,9 @@ def _run_worker(context: RunContext) -> TrainingResult:
 def _start(context: RunContext) -> TrainingResult:
     """Run a new training."""
     prepared = _score_old_model(context, prepare_run(context))
-    share_memory()  # afterwards, because tokenizer threads take more than twice as long with a single arena
+    use_single_arena()  # afterwards, because tokenizer threads take more than twice as long with a single arena
     if context.group.is_rank0:
-        run_folder.initialise(context.request.out)
+        run_folder.initialize(context.request.out)
     placed = place_model(prepared.model, prepared.config.training, context.group, context.callback)
     estimate = _measure(prepared, placed, context.group)
     prepared = prepared.with_length(estimate.steps)
@@ -180,14 +180,14 @@ def _start(context: RunContext) -> TrainingResult:
 
 
 def _resume(context: RunContext, restored: RestoredRun) -> TrainingResult:
-    """Run the rest of a training from its saved state."""
+    """Resume a training from its checkpoint and run the rest of it."""
     group, callback = context.group, context.callback
     prepared = prepare_resumed_run(context, restored)
-    share_memory()
+    use_single_arena()
     updates_per_epoch = len(prepared.task.plan(0)) / restored.config.training.gradient_accumulation
     before, steps = restored.state.steps, planned_steps(restored, context.request.settings, updates_per_epoch)
     state = restored.train_state(steps)
-    if steps != before:  # a number of updates replaces --minutes
+    if steps != before:  # the new number of updates replaces --minutes
         prepared = replace(
             prepared, config=configs.override(prepared.config, {"training": {"steps": steps, "minutes": 0}})
         )
@@ -213,25 +213,25 @@ def _score_old_model(context: RunContext, prepared: PreparedRun) -> PreparedRun:
 
 
 def _measure(prepared: PreparedRun, placed: PlacedModel, group: ProcessGroup) -> Estimate:
-    """Measure updates."""
+    """Return the length of the run, from the measured time per update."""
     return benchmark_step(prepared.task, placed.model, prepared.config.training, prepared.threads, group)
 
 
 def _announce(prepared: PreparedRun, callback: Callback) -> None:
-    """Report the automatic choices with their reasons, and the size of the model."""
+    """Report the automatically chosen settings with their reasons, and the size of the model."""
     for reason in prepared.reasons:
         callback.message(f"chosen: {reason}")
     callback.message(f"{prepared.config.model.describe()}: {count_parameters(prepared.model):,} parameters")
 
 
 def _warn_short(prepared: PreparedRun, estimate: Estimate, callback: Callback) -> None:
-    """Warn about a run that does not see all data once, unless it is fine-tuning."""
+    """Warn if the run is shorter than one epoch, except in fine-tuning."""
     if not prepared.pretrained and estimate.warning:
         callback.message(estimate.warning)
 
 
 def _clean_up(context: RunContext, restored: RestoredRun) -> None:
-    """Delete metrics and files that were written after the last save, and take ownership of the run."""
+    """Delete metrics and files that were written after the last save, and make this torchrun job the owner."""
     path = context.request.out / METRICS
     if not run_folder.truncate_metrics(context.request.out, restored.state.metrics_bytes):
         context.callback.message(f"{path} was truncated after the last save: earlier updates are missing in its curves")
@@ -260,7 +260,7 @@ def _build_trainer(
 def _open_logger(
     context: RunContext, prepared: PreparedRun, checkpoint: CheckpointFolder, started: str
 ) -> RunFolder | NullRunLogger:
-    """Return the run folder on rank 0, and a logger that ignores everything elsewhere."""
+    """Return the run folder on rank 0, and a logger that ignores everything on other ranks."""
     group, out = context.group, context.request.out
     if not group.is_rank0:
         return NullRunLogger()

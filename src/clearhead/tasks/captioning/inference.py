@@ -1,4 +1,4 @@
-"""Captions of images (S11): text generated from the patches of an image, its records and its evaluation.
+"""Image captioning (S11): captions generated from image patches, captioning records and evaluation.
 
 N images, C channels, Y height, X width
 """
@@ -38,7 +38,10 @@ COLUMNS = ColumnNames("image", "text")
 def generate_captions(
     model: LoadedModel, pixels_NCYX: Pixels, settings: DecodingConfig, n_best: int = 1
 ) -> list[list[Hypothesis]]:
-    """Return the best captions of each image. In `decoding.max_length` the input is the number of patches."""
+    """Return the `n_best` captions of each image, best first.
+
+    In `decoding.max_length`, the input length is the number of patches.
+    """
     constraints = resolve_constraints(settings, model.tokenizer)
     requests = caption_requests(model.config.model, pixels_NCYX, n_best, constraints)
     return constrained_decoding.decode(model.generating_engine, requests, settings)
@@ -56,7 +59,7 @@ def caption_requests(
 def load_captions(
     paths: Sequence[Path], max_chars: int, minimum: int = 1, table: TableOptions | None = None
 ) -> Corpus[AnnotatedImage]:
-    """Read whole tables of images and texts; the path of an image is relative to the folder of the table."""
+    """Return the images and captions of tables; the path of an image is relative to the folder of its table."""
     skips = SkipReport()
     return build_corpus(_read_tables(paths, skips, max_chars, table), skips, paths, minimum, "captions")
 
@@ -79,7 +82,7 @@ def _read_tables(
 
 
 def _skip_reason(name: str, text: str, max_chars: int) -> str:
-    """Return why a line is skipped; empty if it is not."""
+    """Return the reason for skipping a line, or an empty string if it is usable."""
     if not name:
         return "empty image" if text else "empty line"
     if not text:
@@ -89,7 +92,7 @@ def _skip_reason(name: str, text: str, max_chars: int) -> str:
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> "TranslationReport":
     """Return BLEU, chrF, exact match and perplexity."""
-    # These import sacrebleu and torch, which are not needed to write captions.
+    # Imported here because sacrebleu and torch are not needed to generate captions.
     from clearhead.evaluation.metrics import evaluate_texts
     from clearhead.tasks.captioning.training import mean_caption_nll
 

@@ -1,4 +1,4 @@
-"""Training of captioning (S11, a vector to a sequence): a Transformer whose encoder reads the patches of an image.
+"""Training of image captioning (S11): a Transformer whose encoder reads the patches of an image.
 
 N images, C channels, Y height, X width, T target length
 """
@@ -41,9 +41,9 @@ from clearhead.tasks.trainable.seq2seq import (
     DecodingScore,
     Seq2SeqBatch,
     Seq2SeqTask,
+    collate_targets,
     decode_requests,
     mean_nll,
-    with_targets,
 )
 from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
 from clearhead.tasks.translation.inference import reference_text
@@ -73,15 +73,15 @@ class CaptioningTask(Seq2SeqTask):
         self.valid_rows = tokenizer.encode_batch([record.text for record in valid])
 
     def batch(self, indices: Indices, epoch: int) -> Seq2SeqBatch:
-        """Return the tensors of these images, each shifted at random, and of their texts."""
+        """Return the tensors of these images, each shifted at random, and of their captions."""
         shift, seed = self.config.data.random_shift, self.config.training.seed
         pixels_NCYX = random_shift(self.pixels_NCYX[indices], shift, seed, epoch, indices)
         targets = [self.texts[index].tolist() for index in indices]
-        return with_targets(torch.from_numpy(scale_pixels(pixels_NCYX)), targets, self.config.model)
+        return collate_targets(torch.from_numpy(scale_pixels(pixels_NCYX)), targets, self.config.model)
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of target tokens, and the exact matches of the most frequent training caption."""
+        """Loss of target token frequencies, and exact match of the most frequent training caption."""
         size, eos_id = self.tokenizer.vocab_size, self.tokenizer.eos_id
         train_V = count_targets(self.texts, size, eos_id)
         valid_V = count_targets(IdArrays.build(self.valid_rows), size, eos_id)
@@ -97,7 +97,8 @@ class CaptioningTask(Seq2SeqTask):
     def score_outputs(self, model: Any, count: int) -> DecodingScore:
         """Return the share of greedy captions of the first `count` validation images that equal their reference."""
         records = self.valid[:count]
-        longest = int(self.texts.lengths.max()) + EXTRA_TOKENS  # of the training captions: images have no source length
+        # Images have no source length, so the limit follows from the longest training caption.
+        longest = int(self.texts.lengths.max()) + EXTRA_TOKENS
         requests = caption_requests(self.config.model, self.valid_NCYX[:count])
         outputs = decode_requests(requests, model, DecodingConfig(beam_size=1, max_length=str(longest)))
         texts = self.tokenizer.decode_batch(outputs)
@@ -108,10 +109,10 @@ class CaptioningTask(Seq2SeqTask):
 
 
 def mean_caption_nll(network: Any, pixels_NCYX: Pixels, rows: Sequence[Sequence[int]]) -> float:
-    """Return the mean negative log-likelihood per token of these captions (the end included)."""
+    """Return the mean negative log-likelihood per token of the captions, end tokens included."""
     parts = (slice(start, start + IMAGES_PER_CALL) for start in range(0, len(rows), IMAGES_PER_CALL))
     batches = (
-        with_targets(torch.from_numpy(scale_pixels(pixels_NCYX[part])), rows[part], network.config) for part in parts
+        collate_targets(torch.from_numpy(scale_pixels(pixels_NCYX[part])), rows[part], network.config) for part in parts
     )
     return mean_nll(network, batches, network.config.pad_id)
 
@@ -128,7 +129,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 def prepare(
     config: Config, records: TaskRecords[AnnotatedImage], tokenizer: Tokenizer | None, log: Log
 ) -> PreparedTask:
-    """Train the tokenizer of the texts, and take the size of the images from the data."""
+    """Train the tokenizer on the captions, set the image size from the data, and return the prepared task."""
     if config.model.input != "image":
         raise ConfigError(f"captions need a network that reads images: model.input=image, not {config.model.input}.")
     if tokenizer is None:
@@ -136,7 +137,7 @@ def prepare(
     channels, size, _ = records.train[0].pixels_CYX.shape
     data_settings = {"vocab_size": tokenizer.vocab_size, "image_size": size, "image_channels": channels}
     config = configs.override(config, {"model": data_settings})
-    limit = max_training_tokens(config) - 1  # the end of a text needs a position too
+    limit = max_training_tokens(config) - 1  # the end token needs a position too
     rows = tokenizer.encode_batch([record.text for record in records.train])
     skips = SkipReport()
     train, rows = drop_long(records.train, rows, limit, skips, Path("captions"))

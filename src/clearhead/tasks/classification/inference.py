@@ -1,4 +1,4 @@
-"""Classification of texts (S5): one label per text. Also labels in general: predictions, ids and log-probabilities.
+"""Text classification (S5): one label per text. The functions for labels are used for images too.
 
 N examples, P parts of texts, L labels
 """
@@ -30,7 +30,7 @@ class Classification(JsonResult):
     """The label of a text or image, and the probability of each label."""
 
     label: str
-    """Empty for an empty text and for one that was skipped."""
+    """The predicted label; empty for an empty or skipped text."""
     probabilities: dict[str, float]
     parts: tuple["ClassificationPart", ...] = field(default=(), metadata=OMIT_IF_EMPTY)
     """The parts of a text that was too long for the model; its log-probabilities are the mean over them."""
@@ -54,15 +54,15 @@ def classify(
     """
     split = split_into_rows(model, texts, long_texts or LongTexts(), first_line)
     log_probs_PL, labels = label_log_probs(model.encoder_engine, split.rows), model.config.labels
-    of_parts = to_classifications(log_probs_PL, labels)
+    part_results = to_classifications(log_probs_PL, labels)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if len(parts) <= 1:
-            results += of_parts[span] or [Classification("", {})]
+            results += part_results[span] or [Classification("", {})]
             continue
         mean_L = log_probs_PL[span].mean(0)
         [whole] = to_classifications((mean_L - np.logaddexp.reduce(mean_L))[None], labels)
-        results.append(replace(whole, parts=tuple(map(ClassificationPart, parts, of_parts[span]))))
+        results.append(replace(whole, parts=tuple(map(ClassificationPart, parts, part_results[span]))))
     return results
 
 
@@ -80,21 +80,21 @@ def to_classifications(log_probs_NL: NDArray[np.float64], labels: Sequence[str])
     return results
 
 
-def label_ids(locations: Iterable[tuple[str, str]], labels: Sequence[str]) -> NDArray[np.int64]:
-    """Return the id of each label; each comes with its location, which DataError names for an unknown label."""
+def label_ids(located_labels: Iterable[tuple[str, str]], labels: Sequence[str]) -> NDArray[np.int64]:
+    """Return the label ids of (location, label) pairs; raise DataError with the location of an unknown label."""
     id_of = {label: index for index, label in enumerate(labels)}
     ids = []
-    for location, label in locations:
+    for location, label in located_labels:
         if label not in id_of:
-            known = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
+            examples = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
             advice = "; if line 1 is a header, set data.header=yes" if location.endswith(":1") else ""
-            raise DataError(f"{location}: expected a label of the training data ({known}), found {label!r}{advice}")
+            raise DataError(f"{location}: expected a label of the training data ({examples}), found {label!r}{advice}")
         ids.append(id_of[label])
     return np.array(ids, dtype=np.int64)
 
 
-def label_locations(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
-    """Yield the location of each record in `path` and its label."""
+def labels_with_locations(records: Sequence[LabelledText], path: Path | str) -> Iterator[tuple[str, str]]:
+    """Yield the location (file and line) and the label of each record."""
     return ((f"{path}:{record.line}", record.label) for record in records)
 
 
@@ -114,7 +114,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
         records = usable_records(
             load_labelled([path], sys.maxsize, table=TableOptions.from_config(model.config.data)), log
         )
-        gold += label_ids(label_locations(records, path), model.config.labels).tolist()
+        gold += label_ids(labels_with_locations(records, path), model.config.labels).tolist()
         encoded = model.tokenizer.encode_batch([record.text for record in records])
         for record, ids in zip(records, encoded, strict=True):
             rows.append(CODEC.add_special_tokens(model.tokenizer, ids))

@@ -1,4 +1,4 @@
-"""Training of text classification (S5) with any network that encodes text: a Transformer or a recurrent one.
+"""Training of text classification (S5) with a Transformer encoder or a recurrent network.
 
 N texts, S length, L labels
 """
@@ -20,7 +20,7 @@ from clearhead.data.records import Corpus, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.engines.torch_forward import TorchEncoderEngine
 from clearhead.errors import DataError
-from clearhead.tasks.classification.inference import CODEC, label_ids, label_locations, label_log_probs
+from clearhead.tasks.classification.inference import CODEC, label_ids, label_log_probs, labels_with_locations
 from clearhead.tasks.registry import get_task
 from clearhead.tasks.task import Log
 from clearhead.tasks.text_codec import max_training_tokens
@@ -47,8 +47,8 @@ class ClassificationTask(LabelTask):
         super().__init__(
             config,
             dataset.examples(np.ones(len(dataset), dtype=np.int64)),
-            label_ids(label_locations(train, "training data"), config.labels),
-            label_ids(label_locations(valid, "validation data"), config.labels),
+            label_ids(labels_with_locations(train, "training data"), config.labels),
+            label_ids(labels_with_locations(valid, "validation data"), config.labels),
         )
         self.tokenizer, self.dataset = tokenizer, dataset
         self.valid, self.valid_rows = valid, valid_rows
@@ -78,7 +78,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 
 
 def prepare(config: Config, records: TaskRecords[LabelledText], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train the tokenizer and collect the labels."""
+    """Train the tokenizer, collect the labels, and return the prepared task."""
     counts = report_labels([record.label for record in records.corpus.records], "texts", log)
     labels = list(config.labels) or sorted(counts)
     if len(labels) < 2:

@@ -1,6 +1,7 @@
-"""Denoising (S9): span corruption (T5, section 3.1.4), sentinels in texts, and evaluation at fixed corruptions.
+"""Denoising (S9): span corruption (T5, section 3.1.4), sentinels in texts, and evaluation with fixed corruptions.
 
-Sentinels such as <x0> are special tokens: text never becomes one, except where a user marks missing spans by them.
+Sentinels such as <x0> are special tokens. Text is never encoded as a sentinel, except in inputs in which users mark
+missing spans.
 """
 
 import math
@@ -27,11 +28,14 @@ from clearhead.tasks.translation.inference import search_texts
 
 MEAN_SPAN_LENGTH = 3
 SENTINEL = re.compile(r"<x[0-9]+>")
-FIXED_SEED = 0  # of the corruptions of validation and test texts, which are the same for every model and run
+FIXED_SEED = 0  # validation and test texts are corrupted in the same way for every model and run
 
 
 class CorruptedText(NamedTuple):
-    """A text with sentinels instead of some spans, and each sentinel with its span."""
+    """A corrupted text as source and target.
+
+    The source has sentinels instead of some spans; the target has each sentinel with its span.
+    """
 
     source: list[int]
     target: list[int]
@@ -51,29 +55,29 @@ class SpanCorruption:
         return corrupted, spans
 
     def apply(self, ids: Sequence[int], rng: np.random.Generator) -> CorruptedText:
-        """Return the corrupted text. All span positions are equally probable; a token or more separates two spans."""
+        """Return the corrupted text. Span positions are equally probable; at least one token separates two spans."""
         num_corrupted, num_spans = self.counts(len(ids))
-        corrupted_lengths = _compose(num_corrupted, num_spans, rng)
-        kept_lengths = _compose(len(ids) - num_corrupted + 2, num_spans + 1, rng)
-        kept_lengths[0] -= 1  # the text may begin or end with a span
+        corrupted_lengths = _random_composition(num_corrupted, num_spans, rng)
+        intact_lengths = _random_composition(len(ids) - num_corrupted + 2, num_spans + 1, rng)
+        intact_lengths[0] -= 1  # the text may begin or end with a span
         source: list[int] = []
         target: list[int] = []
         position = 0
-        for sentinel, kept, corrupted in zip(self.sentinels, kept_lengths, corrupted_lengths, strict=False):
-            source += [*ids[position : position + kept], sentinel]
-            target += [sentinel, *ids[position + kept : position + kept + corrupted]]
-            position += kept + corrupted
+        for sentinel, intact, corrupted in zip(self.sentinels, intact_lengths, corrupted_lengths, strict=False):
+            source += [*ids[position : position + intact], sentinel]
+            target += [sentinel, *ids[position + intact : position + intact + corrupted]]
+            position += intact + corrupted
         return CorruptedText([*source, *ids[position:]], [*target, self.sentinels[num_spans]])
 
     def apply_fixed(self, texts: Sequence[Sequence[int]], lines: Sequence[int]) -> PairIds:
-        """Return the texts with corruptions that depend only on the index of a text."""
+        """Return the corrupted texts; the corruption of a text depends only on its index."""
         corrupted = [self.apply(ids, np.random.default_rng([FIXED_SEED, index])) for index, ids in enumerate(texts)]
         sources, targets = (IdArrays.build(side) for side in zip(*corrupted, strict=True))
         return PairIds(sources, targets, np.asarray(lines, dtype=np.int64))
 
 
-def _compose(total: int, count: int, rng: np.random.Generator) -> list[int]:
-    """Return `count` numbers of at least 1 that add up to `total`, all compositions equally probable."""
+def _random_composition(total: int, count: int, rng: np.random.Generator) -> list[int]:
+    """Return `count` numbers of at least 1 whose sum is `total`; all compositions are equally probable."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
     return [int(part) for part in np.diff(np.concatenate(([0], cuts, [total])))]
 
@@ -90,7 +94,7 @@ def find_sentinels(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def spans_by_sentinel(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return the tokens after each sentinel; of a repeated sentinel those after its first occurrence."""
+    """Return the tokens that follow each sentinel; for a repeated sentinel, those after its first occurrence."""
     spans: dict[int, tuple[int, ...]] = {}
     starts = [position for position, token in enumerate(ids) if token in sentinels]
     for start, end in pairwise([*starts, len(ids)]):
@@ -99,7 +103,7 @@ def spans_by_sentinel(ids: Sequence[int], sentinels: Sequence[int]) -> dict[int,
 
 
 def encode_with_sentinels(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text in which the names of sentinels become sentinels."""
+    """Return the ids of a text; names of sentinels such as <x0> are encoded as sentinels."""
     id_of = {tokenizer.config.all_special_tokens[token]: token for token in find_sentinels(tokenizer)}
     parts = re.split(f"({'|'.join(map(re.escape, id_of))})", text)
     ids: list[int] = []
@@ -114,9 +118,9 @@ def encode_with_sentinels(tokenizer: Tokenizer, text: str) -> list[int]:
 def _encode_between(tokenizer: Tokenizer, part: str, is_first: bool, is_last: bool) -> list[int]:
     """Return the ids of the text between two sentinels, as they would be in the whole text.
 
-    A tokenizer adds a space before every text and removes spaces at its ends. Here only spaces of the text count:
-    unrelated characters before and after the part, whose tokens are removed again, preserve them. Where a space is
-    part of the token after it, the one before a sentinel belongs to the missing span.
+    A tokenizer adds a space before every text and removes spaces at its ends, which would be wrong for a part. To
+    preserve the spaces of the part, it is encoded with an unrelated character at each end, whose tokens are removed
+    again. Where a space is part of the token after it, the space before a sentinel belongs to the missing span.
     """
     if tokenizer.config.kind != "char" and not is_last:
         part = part.rstrip()
@@ -132,7 +136,7 @@ def _encode_between(tokenizer: Tokenizer, part: str, is_first: bool, is_last: bo
 
 
 def _unrelated_character(char: str) -> str:
-    """Return a character that no tokenizer merges with this one."""
+    """Return a character that no tokenizer merges with `char`: a period for a digit, a digit otherwise."""
     return "." if char.isdecimal() else "0"
 
 
@@ -206,7 +210,7 @@ class DenoisingReport:
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> DenoisingReport:
-    """Return the share of restored spans at fixed corruptions, and the perplexity of the targets."""
+    """Return the share of restored spans with fixed corruptions, and the perplexity of the targets."""
     tokenizer, config = model.tokenizer, model.config
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
@@ -216,14 +220,17 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
     corruption = SpanCorruption(find_sentinels(tokenizer), config.data.mask_probability)
     pairs = corruption.apply_fixed(texts, lines)
     sources = [pairs.source[index].tolist() for index in range(len(pairs))]
-    found = search_texts(model, sources, 1, decoding)
-    outputs = [hypotheses[0].tokens if hypotheses else () for hypotheses in found]
+    results = search_texts(model, sources, 1, decoding)
+    outputs = [hypotheses[0].tokens if hypotheses else () for hypotheses in results]
     nll = mean_target_nll(model.scoring_engine, pairs, tokenizer.eos_id)
     return DenoisingReport(score_spans(pairs, outputs, tokenizer), perplexity(nll))
 
 
 def score_spans(pairs: PairIds, outputs: Sequence[Sequence[int]], tokenizer: Tokenizer) -> SpanMatch:
-    """Return how many spans of the first texts the outputs restore; a span is correct if all of its tokens are."""
+    """Return how many spans the outputs restore, for the first `len(outputs)` texts.
+
+    A span is correct if all of its tokens are correct.
+    """
     sentinels = find_sentinels(tokenizer)
     targets = [pairs.target[index].tolist() for index in range(len(outputs))]
     num_correct = num_spans = 0
@@ -232,15 +239,15 @@ def score_spans(pairs: PairIds, outputs: Sequence[Sequence[int]], tokenizer: Tok
         del expected[target[-1]]  # the last sentinel only ends the last span
         num_correct += sum(restored.get(sentinel) == span for sentinel, span in expected.items())
         num_spans += len(expected)
-    shown = len(outputs) // 2
-    example = pairs.source[shown].tolist(), outputs[shown], targets[shown]
+    middle = len(outputs) // 2
+    example = pairs.source[middle].tolist(), outputs[middle], targets[middle]
     return SpanMatch(num_correct, num_spans, len(outputs), example)
 
 
 def split_documents(
     documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
 ) -> tuple[list[list[int]], list[int]]:
-    """Return texts of at most `limit` tokens and the line of each; longer documents are split into equal parts."""
+    """Return texts of at most `limit` tokens and their lines; longer documents are split into equal parts."""
     texts: list[list[int]] = []
     lines: list[int] = []
     for document, ids in encode_documents(documents, tokenizer):
@@ -256,5 +263,5 @@ def split_documents(
 
 
 def max_text_tokens(config: Config) -> int:
-    """Return how many tokens a text may have; the end and one sentinel more than spans need positions too."""
+    """Return the largest number of tokens of a text; the end token and the last sentinel need positions too."""
     return max(2, max_training_tokens(config) - 2)

@@ -82,7 +82,7 @@ class DenoisingTask(Seq2SeqTask):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of the target tokens of the first training texts, as the first epoch corrupts them."""
+        """Loss of the target token frequencies, counted on the first training texts with the corruption of epoch 0."""
         size, eos_id = self.tokenizer.vocab_size, self.tokenizer.eos_id
         targets = (self._corrupt(index, 0).target for index in range(min(len(self.train), BASELINE_TEXTS)))
         train_V = count_targets(IdArrays.build(targets), size, eos_id)
@@ -111,7 +111,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 
 
 def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train a tokenizer with sentinels and encode the texts."""
+    """Train a tokenizer with sentinels, encode the texts, and return the prepared task."""
     require_text_to_text(config)
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)

@@ -1,4 +1,4 @@
-"""Classification of images (S10): one label per image. Also the images of captioning: records, pixels, sizes.
+"""Image classification (S10): one label per image. The functions for images are used for captioning too.
 
 N images, C channels, Y height, X width, L labels
 """
@@ -37,7 +37,7 @@ class AnnotatedImage:
 
     @property
     def fields(self) -> tuple[str, str]:
-        """Hash of the pixels, so that equal images are either all training or all validation data, and the text."""
+        """Hash of the pixels, and text. By the hash, equal images are either all training or all validation data."""
         shape = repr(self.pixels_CYX.shape).encode()
         return blake2b(shape + self.pixels_CYX.tobytes(), digest_size=16).hexdigest(), self.text
 
@@ -56,27 +56,30 @@ def image_log_probs(engine: ImageEngine, pixels_NCYX: Pixels, config: Config) ->
 
 
 def scale_pixels(pixels_NCYX: Pixels) -> NDArray[np.float32]:
-    """Return pixels from 0 to 255 as values from -1 to 1, in training as in inference."""
+    """Return pixels from 0 to 255 scaled to values from -1 to 1."""
     return pixels_NCYX.astype(np.float32) / np.float32(127.5) - np.float32(1.0)
 
 
 def num_patches(model: ModelConfig) -> int:
-    """Return the number of patches of an image, the same for every network, so that all get the same batches."""
+    """Return the number of patches of an image.
+
+    Batch sizes depend on it for networks without patches too, so that all networks are trained with the same batches.
+    """
     return math.ceil(model.image_size / model.patch_size) ** 2
 
 
 def stack_pixels(records: Sequence[AnnotatedImage], shape: tuple[int, ...]) -> Pixels:
-    """Return pixels_NCYX of the records; raise DataError for an image that has another shape_CYX."""
+    """Return pixels_NCYX of the records; raise DataError for an image whose shape_CYX is not `shape`."""
     for record in records:
         if record.pixels_CYX.shape != shape:
-            kinds = [f"{size}x{size} in {'grey' if channels == 1 else 'colour'}" for channels, _, size in
-                     (shape, record.pixels_CYX.shape)]  # fmt: skip
-            raise DataError(f"{record.path}: expected an image of {kinds[0]}, got {kinds[1]}; convert it")
+            expected, actual = (f"{size}x{size} in {'grey' if channels == 1 else 'colour'}" for channels, _, size in
+                                (shape, record.pixels_CYX.shape))  # fmt: skip
+            raise DataError(f"{record.path}: expected an image of {expected}, got {actual}; convert it")
     return np.stack([record.pixels_CYX for record in records])
 
 
 def image_shape(model: ModelConfig) -> tuple[int, int, int]:
-    """Return shape_CYX of the images that a network accepts."""
+    """Return the shape_CYX that a network accepts."""
     return model.image_channels, model.image_size, model.image_size
 
 
@@ -86,13 +89,13 @@ def read_images(model: ModelConfig, paths: Sequence[Path]) -> Pixels:
     return stack_pixels(records, image_shape(model))
 
 
-def label_locations(records: Sequence[AnnotatedImage]) -> Iterator[tuple[str, str]]:
-    """Yield the file of each image and its label."""
+def labels_with_locations(records: Sequence[AnnotatedImage]) -> Iterator[tuple[str, str]]:
+    """Yield the file and the label of each image."""
     return ((str(record.path), record.text) for record in records)
 
 
 def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[AnnotatedImage]:
-    """Return the images of whole folders, one folder after the other, each sorted by labels and file names."""
+    """Return the images of folders, in the order of the folders and sorted by label and file name within each."""
     images = [image for folder in folders for image in load_image_folder(folder)]
     records = (
         AnnotatedImage(image.pixels_CYX, image.label, image.path, number) for number, image in enumerate(images, 1)
@@ -103,7 +106,7 @@ def load_labelled_images(folders: Sequence[Path], minimum: int = 1) -> Corpus[An
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> LabelReport:
     """Return accuracy, F1 and confusion matrix."""
     records, labels = load_labelled_images(paths).records, model.config.labels
-    gold_N = label_ids(label_locations(records), labels)
+    gold_N = label_ids(labels_with_locations(records), labels)
     pixels_NCYX = stack_pixels(records, image_shape(model.config.model))
     log_probs_NL = image_log_probs(model.image_engine, pixels_NCYX, model.config)
     return score_labels(log_probs_NL.argmax(1).tolist(), gold_N.tolist(), labels)

@@ -24,7 +24,7 @@ from clearhead.tasks.image_classification.inference import (
     AnnotatedImage,
     image_log_probs,
     image_shape,
-    label_locations,
+    labels_with_locations,
     load_labelled_images,
     num_patches,
     scale_pixels,
@@ -36,21 +36,21 @@ from clearhead.tasks.trainable.labels import LabelBatch, LabelTask, report_label
 from clearhead.tasks.trainable.records import TaskRecords, TrainingFiles, load_and_split
 from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
 
-# Rule of thumb: an epoch of a small folder has about this many updates, if its batches do not become smaller than
+# Rule of thumb: an epoch of a small folder has at least this many updates, unless batches would become smaller than
 # MIN_BATCH_IMAGES.
 UPDATES_PER_EPOCH = 20
 
 
 def images_per_batch(config: Config, num_images: int) -> int:
-    """Return the batch size in images: what `batch_tokens` allows, but less if an epoch would have few updates."""
+    """Return the batch size in images: the number that `batch_tokens` allows, less if an epoch had too few updates."""
     allowed = max(1, config.training.batch_tokens // num_patches(config.model))
     return min(allowed, max(MIN_BATCH_IMAGES, num_images // UPDATES_PER_EPOCH))
 
 
 def random_shift(pixels_NCYX: Pixels, max_shift: int, seed: int, epoch: int, indices: Indices) -> Pixels:
-    """Return each image shifted by up to `max_shift` pixels vertically and horizontally, extended by its border.
+    """Return each image shifted by up to `max_shift` pixels vertically and horizontally, with its border repeated.
 
-    A pure function of seed, epoch and index, independent of the rest of the batch.
+    The shift is a pure function of seed, epoch and index, independent of the rest of the batch.
     """
     if not max_shift:
         return pixels_NCYX
@@ -75,8 +75,8 @@ class ImageClassificationTask(LabelTask):
         super().__init__(
             config,
             ExampleTable(ones_N, ones_N, ones_N, lines_N),
-            label_ids(label_locations(train), config.labels),
-            label_ids(label_locations(valid), config.labels),
+            label_ids(labels_with_locations(train), config.labels),
+            label_ids(labels_with_locations(valid), config.labels),
             images_per_batch(config, len(train)),
         )
         shape = image_shape(config.model)
@@ -107,7 +107,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 def prepare(
     config: Config, records: TaskRecords[AnnotatedImage], tokenizer: Tokenizer | None, log: Log
 ) -> PreparedTask:
-    """Take the labels and the size of the images from the data, without a tokenizer."""
+    """Collect the labels, set the image size from the data, and return the prepared task, which has no tokenizer."""
     if config.model.family not in IMAGE_FAMILIES:
         raise ConfigError(f"model.family={config.model.family} reads no images; use {', '.join(IMAGE_FAMILIES)}.")
     counts = report_labels([record.text for record in records.corpus.records], "images", log)

@@ -1,4 +1,4 @@
-"""Language models (S8): continuations of prompts up to the end, a stop string or a limit; perplexity of documents."""
+"""Language models (S8): continuation of prompts, and perplexity of documents."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from clearhead.tasks.text_codec import TextCodec, max_training_tokens
 
 
 class PromptCodec(TextCodec):
-    """<s> text: prompts begin as documents do, and have no end."""
+    """<s> text: the input of language models. Prompts begin like documents, but have no end token."""
 
     def add_special_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
         """Return the ids with the special tokens of the network's input."""
@@ -42,10 +42,11 @@ def generate_texts(
     first_line: int = 0,
     long_texts: LongTexts | None = None,
 ) -> list[list[GeneratedText]]:
-    """Return the `n_best` continuations of each prompt, best first; samples from `first_sample` on, in sampling order.
+    """Return the `n_best` continuations of each prompt, best first.
 
-    With `first_line` errors name a prompt by its line. A prompt that is too long is an error, or skipped as
-    `long_texts` says: it gives `n_best` empty texts.
+    With sampling they are the samples number `first_sample`, `first_sample` + 1, ... of the seed, in this order. A
+    prompt that is too long raises DecodingError; if `long_texts` skips it, its continuations are empty texts. Errors
+    name a prompt by its line, counted from `first_line`, or by its number if `first_line` is 0.
     """
     limit, tally = max_training_tokens(model.config) - 1, long_texts or LongTexts("stop")
     requests: list[Request | None] = []
@@ -69,9 +70,9 @@ def generate_texts(
 def stream(
     model: LoadedModel, prompt: str, settings: DecodingConfig, sample: int = 0
 ) -> Generator[str, None, GeneratedText]:
-    """Yield the best continuation of a prompt in parts, each once it is certain; return the whole result.
+    """Yield the best continuation of a prompt in parts as soon as each is final; return the whole result.
 
-    `sample` is the number of the sample among those of one seed. An empty prompt starts a document.
+    `sample` is the number of the sample among all samples of the seed. An empty prompt starts a document.
     """
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = build_request(model, tokenizer.encode(prompt).ids, settings, sample)
@@ -94,11 +95,11 @@ def stream(
 def alternatives(
     model: LoadedModel, prompt: str, position: int, count: int, settings: DecodingConfig
 ) -> list[GeneratedText]:
-    """Return the `count` likeliest tokens at a position of the best text, each with its best continuation."""
+    """Return the `count` most probable tokens at a position of the best text, each with its best continuation."""
     engine, tokenizer = model.generating_engine, model.tokenizer
     request = build_request(model, tokenizer.encode(prompt).ids, settings)
-    found = constrained_decoding.find_alternatives(engine, request, position, count, settings)
-    return [_to_text(model, request, hypothesis, settings) for hypothesis in found]
+    hypotheses = constrained_decoding.find_alternatives(engine, request, position, count, settings)
+    return [_to_text(model, request, hypothesis, settings) for hypothesis in hypotheses]
 
 
 def build_request(
@@ -109,7 +110,7 @@ def build_request(
     n_best: int = 1,
     name: str = "the prompt",
 ) -> Request:
-    """Return the request of a prompt; raise DecodingError if it leaves no room in the context."""
+    """Return the request of a prompt; raise DecodingError if it fills the whole context window."""
     tokenizer, context, sampling = model.tokenizer, max_training_tokens(model.config), settings.sampling
     if len(ids) >= context:
         raise DecodingError(f"{name} has {len(ids):,} tokens, the model accepts {context - 1:,}; shorten it")
@@ -117,6 +118,7 @@ def build_request(
     constraints = resolve_constraints(settings, tokenizer) or Constraints()
     include = constraints.include
     if include.num_tokens and any(map(is_wordlike, tokenizer.decode(ids)[-1:])):
+        # The prompt ends with a letter or digit, so an included word must not begin directly after it.
         include = replace(include, lead=(LETTER,))
     constraints = replace(
         constraints,
@@ -129,7 +131,7 @@ def build_request(
 
 
 def _to_text(model: LoadedModel, request: Request, hypothesis: Hypothesis, settings: DecodingConfig) -> GeneratedText:
-    """Return a hypothesis as text, which ends before a stop string."""
+    """Return the text of a hypothesis, up to a stop string."""
     tokenizer = model.tokenizer
     detokenizer = IncrementalDetokenizer(tokenizer, request.source, settings.sampling.stop)
     text = "".join([*map(detokenizer.add, hypothesis.tokens), detokenizer.finish()])
@@ -139,29 +141,29 @@ def _to_text(model: LoadedModel, request: Request, hypothesis: Hypothesis, setti
 
 @dataclass(frozen=True)
 class NextTokenBatch:
-    """Input tokens, and for each the token that follows it as its target. Padding is not a target."""
+    """Input tokens, each with the next token as its target. Padding in `targets` is ignored."""
 
     inputs: list[int]
     targets: list[int]
 
     def windows(self, window: int, stride: int, pad_id: int) -> Iterator["NextTokenBatch"]:
-        """Yield windows of the inputs; each target is in exactly one of them, in the others it is padding.
+        """Yield windows of the inputs; each target is in exactly one window, and padding in the others.
 
-        Windows begin every `stride` tokens, and a target belongs to the first one that contains it: after the first
-        window it is predicted from at least `window - stride` tokens before it.
+        Windows begin every `stride` tokens, and a target belongs to the first window that contains it. After the first
+        window, each target is therefore predicted from at least `window - stride` preceding tokens.
         """
-        done = 0
+        num_predicted = 0
         for begin in range(0, len(self.inputs), stride):
             end = min(begin + window, len(self.inputs))
-            targets = [pad_id] * (done - begin) + self.targets[done:end]
+            targets = [pad_id] * (num_predicted - begin) + self.targets[num_predicted:end]
             yield NextTokenBatch(self.inputs[begin:end], targets)
-            done = end
-            if done == len(self.inputs):
+            num_predicted = end
+            if num_predicted == len(self.inputs):
                 return
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> PerplexityReport:
-    """Return the perplexity; after the first window of a document every token has half a window of context or more."""
+    """Return the perplexity with a sliding window that moves by half its length."""
     config, tokenizer = model.config, model.tokenizer
     documents = load_documents(paths, config.data.document_unit).records
     ids = tokenizer.encode_batch([document.text for document in documents])
@@ -181,9 +183,9 @@ def score_documents(
     ids: Sequence[Sequence[int]],
     stride: int,
 ) -> PerplexityReport:
-    """Return the perplexity of documents, in windows of the model's context that begin every `stride` tokens.
+    """Return the perplexity of documents, computed in windows of the model's context that begin every `stride` tokens.
 
-    `total_nll` returns the negative log-likelihood of all targets of some windows.
+    `total_nll` returns the negative log-likelihood summed over all targets of the windows.
     """
     window, are_joined = max_training_tokens(config), config.data.attend_across_documents
     batches = next_token_batches(ids, tokenizer, are_joined)
@@ -212,7 +214,7 @@ def next_token_batches(
 
 
 def total_target_nll(engine: ScoringEngine, rows: Sequence[NextTokenBatch], pad_id: int) -> float:
-    """Return the negative log-likelihood of all targets, computed by an engine."""
+    """Return the negative log-likelihood summed over all targets except padding, computed by an engine."""
     scores = engine.score([row.inputs for row in rows], [row.targets for row in rows])
     total = 0.0
     for row, (log_probs_T, _) in zip(rows, scores, strict=True):

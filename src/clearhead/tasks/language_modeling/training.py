@@ -1,4 +1,4 @@
-"""Training of language models (S8): the next token of plain text, in windows over documents that are laid end to end.
+"""Training of language models (S8): next-token prediction in windows over concatenated documents.
 
 N windows or rows of a batch, T tokens
 """
@@ -39,13 +39,17 @@ from clearhead.tasks.trainable.records import (
 )
 from clearhead.tasks.trainable.task import Decode, PreparedTask, Validation
 
-RELEASE_INTERVAL = 1024  # windows, each of which may map 64 KiB of ids into memory, between two releases of that memory
-PROMPT_TOKENS, CONTINUATION_TOKENS = 12, 24  # of the example that a validation shows
+# Memory-mapped ids are released after this number of windows, each of which may map 64 KiB.
+RELEASE_INTERVAL = 1024
+PROMPT_TOKENS, CONTINUATION_TOKENS = 12, 24  # lengths of the example in the training display
 
 
 @dataclass(frozen=True)
 class LanguageModelingBatch:
-    """Windows of packed text, the token after each token, and the document of each token if attention depends on it."""
+    """Windows of packed text with their targets.
+
+    `documents_NT` has the document of each token; None if attention is not limited to documents.
+    """
 
     inputs_NT: Tensor
     targets_NT: Tensor
@@ -53,7 +57,7 @@ class LanguageModelingBatch:
 
 
 class LanguageModelingTask:
-    """Language modelling over packed documents. Each epoch divides the text into other windows."""
+    """Language modelling over packed documents. Each epoch divides the text into different windows."""
 
     unit = "tok"
 
@@ -84,7 +88,7 @@ class LanguageModelingTask:
             self.train.release_pages()
             self._unreleased = 0
         windows = self.train.windows(indices, self.tokenizer.pad_id)
-        # Windows of one document each need no mask of documents and are faster without it.
+        # Windows of a single document need no document mask and are faster without it.
         is_unmasked = self.config.data.attend_across_documents or windows.has_single_documents
         documents_NT = None if is_unmasked else torch.from_numpy(windows.documents_NT)
         inputs_NT, targets_NT = torch.from_numpy(windows.inputs_NT), torch.from_numpy(windows.targets_NT)
@@ -110,7 +114,7 @@ class LanguageModelingTask:
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of tokens. The end of each document is a target, its start is not."""
+        """Loss of token frequencies. The end of each document is a target, its start is not."""
         tokenizer, inputs = self.tokenizer, self.train.inputs
         train_V = count_ids(inputs.ids, tokenizer.vocab_size)
         train_V[tokenizer.eos_id] += train_V[tokenizer.bos_id]
@@ -120,13 +124,13 @@ class LanguageModelingTask:
         return Baseline(frequency_loss(train_V, valid_V))
 
     def validate(self, model: LanguageModel, decode: Decode = "always") -> Validation:
-        """Return the mean log-probability per token, in windows that do not overlap: half the work of `evaluate`."""
+        """Return the mean log-probability per token, in windows without overlap: half the work of `evaluate`."""
         window, nll = max_training_tokens(self.config), partial(total_nll, model, self.config)
         report = score_documents(nll, self.config, self.tokenizer, self.valid, self.valid_ids, window)
         return Validation(report.nats, -report.nats, "log_prob", report.signature, self._example(model), self.baseline)
 
     def _example(self, model: LanguageModel) -> tuple[str, str, str]:
-        """Return the beginning of a document, the model's greedy continuation, and the true one."""
+        """Return the beginning of a document, the model's greedy continuation, and the reference."""
         tokenizer, ids = self.tokenizer, self.valid_ids[len(self.valid_ids) // 2]
         cut = min(PROMPT_TOKENS, len(ids) // 2, max_training_tokens(self.config) - 1)
         request = Request((tokenizer.bos_id, *ids[:cut]), limit=CONTINUATION_TOKENS)
@@ -137,7 +141,10 @@ class LanguageModelingTask:
 
 
 def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBatch]) -> float:
-    """Return the negative log-likelihood of all targets except padding, with rows of similar length in a batch."""
+    """Return the negative log-likelihood summed over all targets except padding.
+
+    Rows of similar length are computed in one batch.
+    """
     total, pad_id = 0.0, config.model.pad_id
     with evaluating(network):
         for batch in batch_by_length([len(row.inputs) for row in rows], config.training.batch_tokens):
@@ -149,7 +156,7 @@ def total_nll(network: LanguageModel, config: Config, rows: Sequence[NextTokenBa
 
 
 def pack_documents(records: TaskRecords[Document], tokenizer: Tokenizer, window: int, log: Log) -> PackedDocuments:
-    """Return the training documents laid end to end: in memory, or memory-mapped if they are cached on disk."""
+    """Return the concatenated training documents: in memory, or memory-mapped if they are cached on disk."""
     start, end = tokenizer.bos_id, tokenizer.eos_id
     if not isinstance(records.train, CachedDocuments):
         ids = tokenizer.encode_batch([document.text for document in records.train])
@@ -161,14 +168,14 @@ def pack_documents(records: TaskRecords[Document], tokenizer: Tokenizer, window:
 
 
 def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Document]:
-    """Read plain text or JSON lines; of few documents the end of the text is held out."""
+    """Read plain text or JSON lines; the end of the text is held out if there are only a few documents."""
     if config.model.family != "decoder":
         raise ConfigError(f"the task lm needs model.family=decoder, not {config.model.family}; leave it out")
     return load_and_split_text(files, config, log)
 
 
 def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train the tokenizer and pack the documents."""
+    """Train the tokenizer, pack the documents, and return the prepared task."""
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})

@@ -1,4 +1,4 @@
-"""Masked language models (S7): predictions for the masks of a text, and evaluation at fixed masks.
+"""Masked language models (S7): predictions for the masks of a text, and evaluation with fixed masks.
 
 M masked positions of a text, K predictions per mask, V vocabulary
 """
@@ -58,7 +58,7 @@ class MaskFilling(JsonResult):
     """Number of the mask in the text, from 1."""
     word: str
     token: str
-    """The token in the vocabulary's form, in which "▁" is a space."""
+    """The token as it is in the vocabulary, with "▁" for a space."""
     probability: float
     text: str
     """The whole text with this prediction; other masks remain."""
@@ -67,7 +67,7 @@ class MaskFilling(JsonResult):
 def fill(
     model: LoadedModel, texts: Sequence[str], top: int, first_line: int = 1, long_texts: LongTexts | None = None
 ) -> list[list[list[MaskFilling]]]:
-    """Return for each mask of each text the `top` most probable tokens, best first; nothing for a text without a mask.
+    """Return the `top` most probable tokens for each mask of each text, best first; no results without a mask.
 
     A long text is split, and each mask is filled in the part that contains it. Errors name a text by its line.
     """
@@ -91,7 +91,7 @@ def _count_tokens(tokenizer: Tokenizer, parts: Sequence[str]) -> list[int]:
 
 
 def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -> list[list[MaskFilling]]:
-    """Return the predictions for the masks of a text; `parts` are those of its parts that contain masks."""
+    """Return the predictions for the masks of a text; `parts` are the parts of the text that contain masks."""
     tokenizer, masks = model.tokenizer, list(MASK_PATTERN.finditer(text))
     mask_id = find_mask_id(tokenizer)
     rows = [CODEC.add_special_tokens(tokenizer, encode_with_masks(tokenizer, part)) for part in parts]
@@ -112,10 +112,10 @@ def _fill_parts(model: LoadedModel, text: str, parts: Sequence[str], top: int) -
 def _filling(
     tokenizer: Tokenizer, text: str, masks: Sequence[re.Match[str]], number: int, token: int, probability: float
 ) -> MaskFilling:
-    """Return the prediction of a token for one mask, with the whitespace that the token implies."""
+    """Return the prediction of a token for one mask; its text has the whitespace that the token requires."""
     form, kind = tokenizer.token(token), tokenizer.config.kind
     decoded = tokenizer.decode_tokens([token])
-    if "\ufffd" in decoded:  # a byte that is not a character alone
+    if "\ufffd" in decoded:  # a byte that is only a part of a character
         decoded = form
     before, after = text[: masks[number].start()], text[masks[number].end() :]
     if kind != "char" and not (kind == "pretokenized" or form.startswith(SPACE_SHOWN)):
@@ -144,28 +144,28 @@ def require_mask(special_tokens: Sequence[str]) -> None:
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text with <mask> for each mask; the other tokens are those of the text without masks.
+    """Return the ids of a text in which each mask is encoded as <mask>, without changing the tokens around it.
 
-    A character that is not a letter, digit or space is always a separate token, so one that does not occur in the text
-    replaces each mask during encoding. The space before a word is part of the word's first token: so is the one before
-    a mask, except where every character is a token.
+    During encoding, a placeholder that does not occur in the text replaces each mask. It is neither a letter, a digit
+    nor a space, so it is always a separate token. As in a word, the space before a mask is part of its token, except
+    in a tokenizer of single characters.
     """
     mask_id = find_mask_id(tokenizer)
     encoded = tokenizer.encode_masked(MASK_PATTERN.sub("<mask>", text))
     if encoded is not None:
         return encoded
-    placeholders = _unused_characters(text, 2)  # alternating: a run of the same one would not be split
-    is_split = tokenizer.config.kind == "pretokenized"
+    placeholders = _unused_characters(text, 2)  # two that alternate, because equal neighbours would become one token
+    is_pretokenized = tokenizer.config.kind == "pretokenized"
     replaced, starts = "", []
     end = 0
     for number, match in enumerate(MASK_PATTERN.finditer(text)):
         replaced += text[end : match.start()]
-        if is_split and replaced and not replaced[-1].isspace():
+        if is_pretokenized and replaced and not replaced[-1].isspace():
             replaced += " "
         starts.append(len(replaced))
         replaced += placeholders[number % 2]
         end = match.end()
-        if is_split and end < len(text) and not text[end].isspace():
+        if is_pretokenized and end < len(text) and not text[end].isspace():
             replaced += " "
     return _replace_placeholders(tokenizer, replaced + text[end:], starts, mask_id)
 
@@ -179,19 +179,19 @@ def _replace_placeholders(tokenizer: Tokenizer, text: str, starts: Sequence[int]
     for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
         if start not in placeholders or (keeps_space and start == end):
             ids.append(token)
-        elif start != last_placeholder:  # the first of the tokens of the placeholder
+        elif start != last_placeholder:  # the first token of this placeholder
             ids.append(mask_id)
             last_placeholder = start
     return ids
 
 
 def _unused_characters(text: str, count: int) -> list[str]:
-    """Return characters for private use that do not occur in the text."""
+    """Return `count` characters of Unicode's private use area that do not occur in the text."""
     return list(islice((char for char in map(chr, range(0xE000, 0xF8FF)) if char not in text), count))
 
 
 def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig, log: Log) -> MaskedReport:
-    """Return accuracy and pseudo-perplexity at fixed masks."""
+    """Return accuracy and pseudo-perplexity with fixed masks."""
     config, tokenizer = model.config, model.tokenizer
     documents = load_documents(paths, config.data.document_unit).records
     skips = SkipReport()
@@ -201,7 +201,7 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
 
 
 def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer, config: Config) -> MaskedReport:
-    """Return loss and accuracy over all texts at fixed masks."""
+    """Return loss and accuracy over all texts with fixed masks."""
     total, num_correct = 0.0, 0
     for indices in batch_by_length(texts.ids.lengths.tolist(), config.training.batch_tokens):
         masked = apply_fixed_masks(texts, indices, tokenizer)
@@ -217,7 +217,7 @@ def score_masks(engine: EncoderEngine, texts: MaskableRows, tokenizer: Tokenizer
 
 
 def apply_fixed_masks(texts: MaskableRows, indices: Sequence[int], tokenizer: Tokenizer) -> list[MaskedRow]:
-    """Return these rows with the masks of validation and test, which depend only on the index of a row."""
+    """Return these rows with the masks of validation and test data, which depend only on the index of a row."""
     vocabulary = masking_vocabulary(tokenizer)
     rngs = [np.random.default_rng([FIXED_SEED, index]) for index in indices]
     return [texts.mask(index, rng, vocabulary, only_masks=True) for index, rng in zip(indices, rngs, strict=True)]
@@ -225,18 +225,18 @@ def apply_fixed_masks(texts: MaskableRows, indices: Sequence[int], tokenizer: To
 
 @dataclass(frozen=True)
 class DocumentRows:
-    """Documents as rows that the network can read, and the first line of the document of each row."""
+    """Documents as input rows of the network, and the line at which the document of each row begins."""
 
     rows: list[list[int]]
     lines: list[int]
     num_split: int
-    """Documents that were split into several rows."""
+    """Number of documents that were split into several rows."""
 
 
 def split_documents(
     documents: Sequence[Document], tokenizer: Tokenizer, limit: int, skips: SkipReport, path: Path
 ) -> DocumentRows:
-    """Return documents as rows of at most `limit` tokens, special ones included; long ones as rows of equal length."""
+    """Return documents as rows of at most `limit` tokens with special tokens; a long one as rows of equal length."""
     rows, lines, num_split = [], [], 0
     for document, ids in encode_documents(documents, tokenizer):
         num_parts = max(1, math.ceil(len(ids) / (limit - NUM_SPECIAL_TOKENS)))
@@ -253,20 +253,20 @@ def split_documents(
 
 
 def masking_vocabulary(tokenizer: Tokenizer) -> MaskingVocabulary:
-    """Return the ids that masking replaces tokens with."""
+    """Return the ids by which masking replaces tokens."""
     text_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
     return MaskingVocabulary(find_mask_id(tokenizer), text_ids)
 
 
 def build_maskable_rows(rows: Sequence[Sequence[int]], tokenizer: Tokenizer, config: Config) -> MaskableRows:
-    """Return the rows with the tokens or words of each that can be masked."""
+    """Return the rows with their maskable units: tokens, or words for whole word masking."""
     specials, are_words = tokenizer.special_ids, config.data.whole_word_masking
     units = [masking_units(row, tokenizer.word_indices(row) if are_words else None, specials) for row in rows]
     return MaskableRows.build(rows, units, config.data.mask_probability)
 
 
 def max_row_tokens(config: Config) -> int:
-    """Return the largest number of tokens of a row, special ones included; raise ConfigError if no text fits."""
+    """Return the largest number of tokens of a row, special tokens included; raise ConfigError if no text fits."""
     limit = max_training_tokens(config)
     if limit <= NUM_SPECIAL_TOKENS:
         raise ConfigError(f"data.max_tokens={limit} leaves no room between <s> and </s>; try 256")

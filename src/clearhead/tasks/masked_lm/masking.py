@@ -1,9 +1,9 @@
-"""Random masks for masked language modelling (S7): the masked positions, and the tokens that replace theirs.
+"""Random masks for masked language modelling (S7): masked positions and the tokens that replace the original ones.
 
-The number of targets of a row depends on the row alone; their positions and replacements depend on a random generator
-that the caller creates for each row. The functions process ids, not text or tensors.
+The number of targets of a row depends only on the row. Positions and replacements also depend on a random generator
+that the caller creates for each row.
 
-N rows, S length of a row, P masked positions, M of these that are targets: all, unless whole words are masked
+N rows, S length of a row, P masked positions, M target positions: all masked ones, unless whole words are masked
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from clearhead.data.corpus.id_arrays import IdArrays
 
-# 80 % of the masked tokens become <mask>, 10 % a random token, and 10 % remain (BERT, section 3.1): the input of later
-# tasks contains no masks, and a token of the input may be wrong.
+# 80 % of the masked tokens become <mask>, 10 % a random token, and 10 % remain (BERT, section 3.1), because the inputs
+# of later tasks contain no masks.
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-NO_UNIT = -1  # unit of positions that are never masked
+NO_UNIT = -1  # marks positions that are never masked
 
 Array = NDArray[np.integer]
 
@@ -28,7 +28,7 @@ class MaskingVocabulary:
 
     mask_id: int
     text_ids: Array
-    """All tokens of text, one of which replaces a token at random."""
+    """All ids except special tokens, from which random replacements are drawn."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class MaskedRow:
 
 @dataclass(frozen=True)
 class MaskableRows:
-    """Rows of ids, the unit of each position that is masked as a whole, and the number of targets of each row."""
+    """Rows of ids, the masking unit (token or word) of each position, and the number of targets of each row.
+
+    All positions of a unit are masked together.
+    """
 
     ids: IdArrays
     units: IdArrays
@@ -49,12 +52,12 @@ class MaskableRows:
 
     @classmethod
     def build(cls, rows: Sequence[Sequence[int]], units: Sequence[Array], share: float) -> "MaskableRows":
-        """Return the rows with that share of their tokens as targets."""
+        """Return the rows; `share` is the share of their tokens that become targets."""
         counts_N = np.array([count_targets(unit_S, share) for unit_S in units], dtype=np.int64)
         return cls(IdArrays.build(rows), IdArrays.build(unit_S.tolist() for unit_S in units), counts_N)
 
     def mask(self, index: int, rng: np.random.Generator, vocabulary: MaskingVocabulary, only_masks: bool) -> MaskedRow:
-        """Return one row with masked tokens; with `only_masks` all of them become <mask>."""
+        """Return one row with masked tokens; with `only_masks` each of them is replaced by <mask>."""
         masked_P, targets_M = choose_positions(self.units[index], int(self.counts_N[index]), rng)
         ids_S = self.ids[index].astype(np.int64)
         choice_P = rng.random(len(masked_P))
@@ -66,22 +69,22 @@ class MaskableRows:
 
 
 def masking_units(ids: Sequence[int], words: Sequence[int] | None, specials: Sequence[int]) -> Array:
-    """Return unit_S: the number of the token, or of its word if `words` are given; NO_UNIT for special tokens."""
+    """Return unit_S: the index of each token, or its word in `words` if given; NO_UNIT for special tokens."""
     ids_S = np.asarray(ids, dtype=np.int64)
     unit_S = np.arange(len(ids_S)) if words is None else np.asarray(words, dtype=np.int64)
     return np.where(np.isin(ids_S, specials), NO_UNIT, unit_S)
 
 
 def count_targets(unit_S: Array, share: float) -> int:
-    """Return the number of targets of a row: that share of the tokens that can be masked, but at least one."""
+    """Return the number of targets of a row: `share` of the maskable tokens, but at least one."""
     return max(1, round(share * int((unit_S != NO_UNIT).sum())))
 
 
 def choose_positions(unit_S: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the positions of random whole units, at least `count`, and exactly `count` of these as targets.
+    """Return the positions of random units, at least `count` positions, and `count` of them as targets.
 
-    With all of them as targets, their number would change from epoch to epoch. With only units that add up to the
-    number, long words would never be masked in short texts.
+    If all masked positions were targets, their number would change from epoch to epoch. If only units with exactly
+    `count` positions together were masked, long words of short texts would never be masked.
     """
     units, sizes = np.unique(unit_S[unit_S != NO_UNIT], return_counts=True)
     order = rng.permutation(len(units))

@@ -1,8 +1,8 @@
-"""Training of masked language models (S7): tokens of a text are masked and are the targets, as in BERT.
+"""Training of masked language models (S7): the masked tokens of a text are the targets, as in BERT.
 
-The training needs no labels, and the trained encoder can initialize classifiers and taggers: `train --from`.
+The training needs no labels. The trained encoder can initialize classifiers and taggers (`train --from`).
 
-N texts, S length, M masked positions of all of them, V vocabulary
+N texts, S length, M target positions of all texts, V vocabulary
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ from clearhead.tasks.trainable.task import Decode, ExampleTask, PreparedTask, Va
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Texts as ids with masked tokens, the positions of the targets, and the targets, row by row."""
+    """Ids of texts with masked tokens, the positions of the targets, and the targets in the order of the rows."""
 
     ids_NS: Tensor
     is_target_NS: Tensor
@@ -61,7 +61,7 @@ class MaskedBatch:
 class MaskedLMTask(ExampleTask[MaskedBatch]):
     """Masked language modelling over one training and one validation text.
 
-    A target is one prediction; the number of targets of a row does not change from epoch to epoch.
+    Each target is one prediction. The number of targets of a row is the same in every epoch.
     """
 
     unit = "masks"
@@ -74,7 +74,7 @@ class MaskedLMTask(ExampleTask[MaskedBatch]):
         self.tokenizer, self.vocabulary = tokenizer, masking_vocabulary(tokenizer)
 
     def batch(self, indices: Indices, epoch: int) -> MaskedBatch:
-        """Return the tensors of these texts. The masks of a text depend on seed, epoch and its own index."""
+        """Return the tensors of these texts. The masks of a text depend on seed, epoch and the index of the text."""
         seed = self.config.training.seed
         rngs = [np.random.default_rng([seed, epoch, int(index)]) for index in indices]
         masked = [
@@ -90,7 +90,7 @@ class MaskedLMTask(ExampleTask[MaskedBatch]):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of the tokens that can be masked, and the accuracy of the most frequent one."""
+        """Loss of the frequencies of maskable tokens, and accuracy of the most frequent one."""
         ids = self.dataset.ids.ids
         text_ids = ids[~np.isin(ids, self.tokenizer.special_ids)].astype(np.int64)
         indices = range(len(self.valid.ids))
@@ -100,14 +100,14 @@ class MaskedLMTask(ExampleTask[MaskedBatch]):
         return replace(label_baseline(text_ids, np.concatenate(targets), size, trivial), frequencies=TOKENS)
 
     def validate(self, model: MaskedLanguageModel, decode: Decode = "always") -> Validation:
-        """Return accuracy and loss at fixed masks; nothing is decoded."""
+        """Return accuracy and loss with fixed masks; `decode` has no effect."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         report = score_masks(engine, self.valid, self.tokenizer, self.config)
         score, example = 100 * report.accuracy, self._example(engine)
         return Validation(report.loss, score, "accuracy", report.signature, example, self.baseline)
 
     def _example(self, engine: EncoderEngine) -> tuple[str, str, str]:
-        """Return the first validation text with masks, the tokens that the model predicts there, and the true ones."""
+        """Return the first validation text with masks, the predicted tokens, and the gold tokens."""
         [masked] = apply_fixed_masks(self.valid, [0], self.tokenizer)
         ids, positions = masked.ids_S.tolist(), masked.positions_M.tolist()
         [log_probs_MV] = engine.masked_lm([ids], [positions])
@@ -135,7 +135,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 
 
 def prepare(config: Config, records: TaskRecords[Document], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train the tokenizer, and split documents that are too long for the network."""
+    """Train the tokenizer, split documents that are too long, and return the prepared task."""
     if tokenizer is None:
         tokenizer = Tokenizer.train(tokenizer_texts(records.train, log), config.tokenizer)
     config = configs.override(config, {"model": {"vocab_size": tokenizer.vocab_size}})

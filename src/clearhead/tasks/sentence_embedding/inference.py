@@ -21,7 +21,7 @@ CODEC = EncoderCodec()
 
 @dataclass(frozen=True)
 class EmbeddedPart(JsonResult):
-    """One part of a text and its number of tokens."""
+    """One part of a text, and its number of tokens without special tokens."""
 
     text: str
     tokens: int
@@ -32,7 +32,7 @@ class EmbeddedText(JsonResult):
     """The embedding of a text."""
 
     embedding: NDArray[np.float32] | None
-    """None for an empty text and for one that was skipped."""
+    """None for an empty or skipped text."""
     parts: tuple[EmbeddedPart, ...] = field(default=(), metadata=OMIT_IF_EMPTY)
     """The parts of a text that was too long for the model."""
 
@@ -44,17 +44,17 @@ def embed(
     unit: bool = False,
     long_texts: LongTexts | None = None,
 ) -> list[EmbeddedText]:
-    """Return the embedding of each text, with `unit` scaled to length 1.
+    """Return the embedding of each text; with `unit` it is scaled to length 1.
 
-    That of a long text is the mean over its parts, weighted by their lengths in tokens. Errors name a text by its line,
-    counted from `first_line`.
+    The embedding of a long text is the mean over its parts, weighted by their lengths in tokens. Errors name a text by
+    its line, counted from `first_line`.
     """
     split = split_into_rows(model, texts, long_texts or LongTexts(), first_line)
     vectors_PD = model.encoder_engine.mean_states(split.rows)
     results = []
     for parts, span in zip(split.parts, split.spans, strict=True):
         if not parts:
-            results.append(EmbeddedText(None))
+            results.append(EmbeddedText(embedding=None))
             continue
         lengths = [len(row) for row in split.rows[span]]
         lengths_P = np.array(lengths, dtype=np.float32)
@@ -69,5 +69,5 @@ def embed(
 
 
 def evaluate(*_: Any) -> NoReturn:
-    """Raise TaskError, since embeddings have no references."""
+    """Raise TaskError, because there are no reference embeddings."""
     raise TaskError("embeddings have no score; train --task classify --from this model and evaluate that")

@@ -1,7 +1,7 @@
 """Tagging (S6): one tag per word, and the spans that the tags mark.
 
-The tag of a word is predicted at its first token. Sentences that are longer than those of the training are read in
-overlapping windows.
+The tag of a word is predicted at its first token. Sentences longer than in training are processed in overlapping
+windows.
 
 S length in tokens, W words, C words predicted in one window, L tags
 """
@@ -35,8 +35,8 @@ from clearhead.tasks.tagging.overlapping_windows import (
 from clearhead.tasks.task import LoadedModel, Log
 from clearhead.tasks.text_codec import NUM_SPECIAL_TOKENS, EncoderCodec, max_training_tokens
 
-# Letters and digits with apostrophes inside, or any other character alone. U+0301 represents everything that joins the
-# character before it: joiners, and accents, which \w does not match alone.
+# A word consists of letters and digits with apostrophes inside, or of one other character. `find_words` replaces each
+# joiner and combining mark, which \w does not match, by U+0301 before it applies this pattern.
 _WORD = re.compile(r"(?:\w\u0301*)+(?:['’](?:\w\u0301*)+)*|[^\w\s]\u0301*")
 _JOINERS = "\u200c\u200d"
 _BRACKETS = re.compile(r"[\\\[\]]")
@@ -92,13 +92,13 @@ def tag(
 ) -> list[TaggedText]:
     """Return the spans of each text. Errors name a text by its line, counted from `first_line`.
 
-    A long text is read in overlapping windows; a skipped one gives an empty text.
+    A long text is processed in overlapping windows. The result of a skipped text is empty.
     """
-    is_split, limit = model.tokenizer.config.kind == "pretokenized", max_window_tokens(model.config)
+    is_pretokenized, limit = model.tokenizer.config.kind == "pretokenized", max_window_tokens(model.config)
     tally = long_texts or LongTexts()
     texts, spans_of, sentences = [*texts], list[list[tuple[int, int]]](), list[WordTokens]()
     for index, text in enumerate(texts):
-        spans = find_words(text, is_split)
+        spans = find_words(text, is_pretokenized)
         sentence = tokenize_words(model.tokenizer, [text[start:end] for start, end in spans])
         if len(sentence.ids) > limit and not tally.record(first_line + index, len(sentence.ids), limit):
             texts[index], spans, sentence = "", [], WordTokens([], [])
@@ -112,12 +112,12 @@ def tag(
     return results
 
 
-def find_words(text: str, is_split: bool = False) -> list[tuple[int, int]]:
-    """Return start and end of each word; together they contain every character that is not whitespace.
+def find_words(text: str, is_pretokenized: bool = False) -> list[tuple[int, int]]:
+    """Return start and end of each word; the words contain every character that is not whitespace.
 
-    In a text that is already split, words are separated by whitespace.
+    In a pretokenized text, words are separated by whitespace.
     """
-    if is_split:
+    if is_pretokenized:
         return [match.span() for match in re.finditer(r"\S+", text)]
     joined = ("\u0301" if unicodedata.category(char)[0] == "M" or char in _JOINERS else char for char in text)
     return [match.span() for match in _WORD.finditer("".join(joined))]
@@ -126,7 +126,7 @@ def find_words(text: str, is_split: bool = False) -> list[tuple[int, int]]:
 def mark_spans(
     text: str, words: Sequence[tuple[int, int]], tags: Sequence[str], probs_W: NDArray[np.float64]
 ) -> TaggedText:
-    """Return a text with its words, given by start and end, their tags and the probabilities of the tags."""
+    """Return the tagged text with its spans; `words` are the start and end of each word."""
     entities = []
     for span in find_spans(tags):
         start, end = words[span.start][0], words[span.end - 1][1]
@@ -137,7 +137,7 @@ def mark_spans(
 
 
 def tag_split_words(words: Sequence[str], tags: Sequence[str]) -> TaggedText:
-    """Return words and their tags as a text, with probability 1 for each tag."""
+    """Return the tagged text of words joined by spaces, with probability 1 for each tag."""
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
     spans = [(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
     return mark_spans(" ".join(words), spans, tags, np.ones(len(words)))
@@ -155,12 +155,12 @@ def tag_log_probs(
 
 
 def max_window_tokens(config: Config) -> int:
-    """Return how many tokens of a sentence are read at once: as many as in training, since later positions are new."""
+    """Return the largest number of tokens in a window: that of training, because later positions are untrained."""
     return max_training_tokens(config) - NUM_SPECIAL_TOKENS
 
 
 class _WindowRow(NamedTuple):
-    """One window of a sentence as input of the network, with the words predicted in it and their positions."""
+    """One window of a sentence as input of the network, with the words predicted in it and the positions of these."""
 
     ids: list[int]
     sentence: int
@@ -169,7 +169,7 @@ class _WindowRow(NamedTuple):
 
 
 def _window_rows(sentences: Sequence[WordTokens], tokenizer: Tokenizer, max_tokens: int) -> list[_WindowRow]:
-    """Return all windows of the sentences; every word is predicted in the one in which it has most context."""
+    """Return all windows of the sentences; each word is predicted in the window in which it has most context."""
     rows = []
     for index, sentence in enumerate(sentences):
         bounds, firsts_W = sentence.bounds, np.array(sentence.firsts, dtype=np.int64)
@@ -183,13 +183,13 @@ def _window_rows(sentences: Sequence[WordTokens], tokenizer: Tokenizer, max_toke
 
 
 def check_tags(records: Sequence[TaggedSentence], labels: Sequence[str], path: Path | str) -> None:
-    """Raise DataError for a tag that does not occur in the training data."""
+    """Raise DataError for a tag whose type does not occur in the training data."""
     for record in records:
         for line, tag in enumerate(record.tags, record.line):
             if tag not in labels:
                 types = sorted({span_type(label) for label in labels} - {""})
-                known = ", ".join(types[:8]) + (", ..." if len(types) > 8 else "")
-                problem = f"expected a type of the training data ({known}), found {span_type(tag)!r}"
+                examples = ", ".join(types[:8]) + (", ..." if len(types) > 8 else "")
+                problem = f"expected a type of the training data ({examples}), found {span_type(tag)!r}"
                 raise DataError.at(path, line, problem)
 
 

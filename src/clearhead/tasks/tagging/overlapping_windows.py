@@ -17,16 +17,16 @@ class WordTokens:
 
     ids: list[int]
     firsts: list[int]
-    """Position of the token at which the tag of each word is predicted: its first one that is not only a space."""
+    """Position at which the tag of each word is predicted: that of its first token that is not only a space."""
 
     @property
     def bounds(self) -> list[int]:
-        """Start of each word and end of the last one; a space before a word belongs to the word before it."""
+        """Start of each word and end of the last one; a separate space token belongs to the word before it."""
         return [0, *self.firsts[1:], len(self.ids)] if self.firsts else [0]
 
 
 class WordWindow(NamedTuple):
-    """The words from `start` to `end`, which is exclusive."""
+    """Window over the words from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -49,9 +49,9 @@ def tokenize_words(tokenizer: Tokenizer, words: Sequence[str]) -> WordTokens:
 
 
 def truncate_words(sentence: WordTokens, max_tokens: int) -> WordTokens:
-    """Return the sentence without the tokens of each word after its first `max_tokens`, so that a window fits any word.
+    """Return the sentence with each word truncated to `max_tokens` tokens, so that every word fits into a window.
 
-    The tag of a word is predicted at its first token.
+    The predictions remain possible, because the tag of a word is predicted at its first token.
     """
     bounds = sentence.bounds
     if all(end - start <= max_tokens for start, end in pairwise(bounds)):
@@ -64,7 +64,7 @@ def truncate_words(sentence: WordTokens, max_tokens: int) -> WordTokens:
 
 
 def cover_words(bounds: Sequence[int], max_tokens: int) -> list[WordWindow]:
-    """Return windows of whole words, of at most `max_tokens` tokens, that cover the words and overlap by about half."""
+    """Return windows of at most `max_tokens` tokens that cover all words and overlap by about half."""
     last = len(bounds) - 1
     windows: list[WordWindow] = []
     start = end = 0
@@ -80,9 +80,9 @@ def cover_words(bounds: Sequence[int], max_tokens: int) -> list[WordWindow]:
 
 
 def best_windows(bounds: Sequence[int], windows: Sequence[WordWindow]) -> list[int]:
-    """Return for each word the number of the window with the largest minimum of left and right context.
+    """Return, for each word, the index of the window that maximizes the smaller of left and right context.
 
-    Where a window begins or ends with the sentence, the context on that side is complete.
+    Where a window begins or ends with the sentence, the context on that side is complete and counts as infinite.
     """
     last = len(bounds) - 1
     best = [(-1.0, 0)] * last

@@ -1,4 +1,4 @@
-"""Training of tagging (S6): the tag of each word is the target at the word's first token; other tokens have none.
+"""Training of tagging (S6): the target at the first token of each word is its tag; other tokens have no target.
 
 N sentences, S length in tokens, W words, L tags
 """
@@ -70,7 +70,7 @@ class TaggingTask(ExampleTask[TagBatch]):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of the tags. Without any tagged words F1 is 0."""
+        """Loss of tag frequencies, and F1 of a predictor that tags no word, which is 0."""
         size = len(self.config.labels)
         train_V = count_ids(self.tags.ids[self.tags.ids != IGNORED], size)
         valid_V = count_ids((tag for tags in self._valid_tags for tag in tags), size)
@@ -82,7 +82,7 @@ class TaggingTask(ExampleTask[TagBatch]):
         return [[id_of[tag] for tag in sentence.tags] for sentence in self.valid]
 
     def validate(self, model: TokenClassifier, decode: Decode = "always") -> Validation:
-        """Return F1 over spans and log-loss per word; nothing is decoded."""
+        """Return F1 over spans and log-loss per word; `decode` has no effect."""
         engine = TorchEncoderEngine(model, self.config.training.batch_tokens)
         scores = tag_log_probs(engine, self.valid_words, self.tokenizer, self.config)
         predicted = [repair_tags(self.config.labels[tag] for tag in log_probs_WL.argmax(1)) for log_probs_WL in scores]
@@ -103,7 +103,7 @@ def tag_loss(logits_NSL: Tensor, tags_NS: Tensor, smoothing: float) -> Loss:
 
 
 def collect_tags(records: Sequence[TaggedSentence]) -> list[str]:
-    """Return O and, for each type in these sentences, its B- and I- tag, also if only one of them occurs."""
+    """Return O, and the B- and I- tag of each type in these sentences, even if only one of the two occurs."""
     types = sorted({span_type(tag) for record in records for tag in record.tags} - {""})
     return [OUTSIDE, *(prefix + name for name in types for prefix in (BEGIN, INSIDE))]
 
@@ -120,7 +120,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 def prepare(
     config: Config, records: TaskRecords[TaggedSentence], tokenizer: Tokenizer | None, log: Log
 ) -> PreparedTask:
-    """Train the tokenizer and collect the tags, also those of the held-out part of the training file."""
+    """Train the tokenizer, collect the tags of training and held-out data, and return the prepared task."""
     labels = list(config.labels) or collect_tags(records.corpus.records)
     if len(labels) == 1:
         raise DataError("expected tags such as B-PER, found only O; is the tag the last column?")

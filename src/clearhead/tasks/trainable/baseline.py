@@ -1,4 +1,4 @@
-"""Loss and score of predictors that ignore the input, which a model that has learned its task must exceed.
+"""Baselines: loss and score of predictors without training, which a model must exceed to have learned its task.
 
 V tokens or labels
 """
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from clearhead.data.corpus.id_arrays import IdArrays
 
 # A network first learns how frequent each token is: then its loss is within a few percent of the baseline, and its
-# output does not depend on the input. A model has learned its task if it is better by this share.
+# output does not depend on the input. A model has learned its task if its loss is lower by at least this share.
 LEARNED_MARGIN = 0.1
 # Decoding is worthwhile below this share of the baseline's loss. English-Swahili, preset tiny, greedy output of 500
 # lines: at 0.99, 0.89, 0.79, 0.74 and 0.65 of it there were 500, 350, 434, 322 and 275 repetition loops, and BLEU was
 # 0.02, 0.07, 0.15, 0.26 and 0.90.
 WORTH_DECODING = 0.75
-IDS_PER_BLOCK = 1 << 22  # ids counted at a time, so that memory-mapped ones are never all in memory
+IDS_PER_BLOCK = 1 << 22  # ids counted at a time, so that memory-mapped ids are never in memory all at once
 TOKENS, LABELS = "token frequencies", "label frequencies"
 
 Counts = NDArray[np.int64]
@@ -45,8 +45,9 @@ class Baseline:
     def problem(self, loss: float, score: float | None, score_name: str) -> str:
         """Return why a model with this loss and score has not learned its task; an empty string if it has.
 
-        The score must be above the trivial one, and the loss must be clearly below that of the frequencies. A model
-        that overfits may be too confident for the latter; a score nearer to 100 by `LEARNED_MARGIN` makes up for it.
+        The score must be above the trivial score, and the loss clearly below that of the frequencies. A model that
+        overfits may have a high loss because it is too confident. Its score is sufficient if it is at least
+        `LEARNED_MARGIN` of the way from the trivial score to 100.
         """
         gain = 1.0
         if self.score is not None and score is not None:
@@ -75,7 +76,7 @@ def count_ids(ids: Iterable[int] | NDArray[np.integer], size: int) -> Counts:
 
 
 def count_targets(sequences: IdArrays, size: int, eos_id: int) -> Counts:
-    """Return how often each token is a target: the ids of all sequences, each with its end."""
+    """Return how often each token is a target; the end token is a target of every sequence."""
     counts_V = count_ids(sequences.ids, size)
     counts_V[eos_id] += len(sequences)
     sequences.release_pages()
@@ -83,7 +84,7 @@ def count_targets(sequences: IdArrays, size: int, eos_id: int) -> Counts:
 
 
 def label_baseline(train_N: NDArray[np.int64], valid_N: NDArray[np.int64], size: int, trivial: str) -> Baseline:
-    """Return the baseline of predictions without input: label frequencies, and accuracy of the most frequent label."""
+    """Return the baseline of label frequencies, with the accuracy of the most frequent label as its score."""
     train_V, valid_V = count_ids(train_N, size), count_ids(valid_N, size)
     score = 100.0 * int(valid_V[int(train_V.argmax())]) / max(1, len(valid_N))
     return Baseline(frequency_loss(train_V, valid_V), LABELS, score, trivial)

@@ -1,4 +1,4 @@
-"""Training on labels: a table of their counts with warnings, batches, loss and validation.
+"""Training on labels: label counts with warnings, batches, loss and validation.
 
 N examples, L labels
 """
@@ -31,7 +31,7 @@ LABELS_SHOWN = 20
 
 
 def report_labels(labels: Iterable[str], record_name: str, log: Log) -> dict[str, int]:
-    """Return how often each label occurs, most frequent first; log this as a table, and warnings."""
+    """Return how often each label occurs, most frequent first; log the counts as a table, and warnings."""
     counts = dict(sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0])))
     total = sum(counts.values())
     log(f"{len(counts):,} labels of {total:,} {record_name}:")
@@ -47,7 +47,7 @@ def report_labels(labels: Iterable[str], record_name: str, log: Log) -> dict[str
 
 
 def label_warnings(counts: Mapping[str, int], record_name: str) -> list[str]:
-    """Return a sentence for each sign that labels are not what the user means by them."""
+    """Return a warning for each sign that a wrong column was read or that labels are unsuitable for training."""
     total, warnings = sum(counts.values()), list[str]()
     if 2 * len(counts) > total >= MIN_RECORDS:
         warnings.append(
@@ -76,21 +76,21 @@ def label_warnings(counts: Mapping[str, int], record_name: str) -> list[str]:
 
 
 def _shorten(label: str) -> str:
-    """Return a label for one line of a table."""
+    """Return a label on one line, with at most 40 characters."""
     text = " ".join(label.split())
     return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _enumerate(labels: Sequence[str]) -> str:
-    """Return the beginning of a sentence about some labels."""
+    """Return the beginning of a warning, such as "2 labels occur (a, b)"."""
     shown = ", ".join(map(excerpt, labels[:3])) + (", ..." if len(labels) > 3 else "")
     return f"{len(labels):,} labels occur ({shown})" if len(labels) > 1 else f"the label {shown} occurs"
 
 
 def _normalize(label: str) -> str:
-    """Return a label without quotation marks, upper case, and the form of a number."""
-    plain = label.strip("\"'").strip().casefold()
-    return repr(float(plain)) if is_number(plain) else plain
+    """Return a label in lower case without quotation marks, and a number in its normal form."""
+    normalized = label.strip("\"'").strip().casefold()
+    return repr(float(normalized)) if is_number(normalized) else normalized
 
 
 def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
@@ -103,7 +103,7 @@ def label_loss(logits_NL: Tensor, labels_N: Tensor, smoothing: float) -> Loss:
 
 @dataclass(frozen=True)
 class LabelBatch:
-    """Texts or images as the network reads them, and the label id of each."""
+    """Texts or images as input of the network, and their label ids."""
 
     inputs: Tensor
     """ids_NS or images_NCYX."""
@@ -126,11 +126,11 @@ class LabelTask(ExampleTask[LabelBatch]):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of the labels, and the accuracy of the most frequent one."""
+        """Loss of label frequencies, and accuracy of the most frequent label."""
         return label_baseline(self.labels_N, self.valid_labels_N, len(self.config.labels), "the most frequent label")
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
-        """Return accuracy and log-loss; nothing is decoded."""
+        """Return accuracy and log-loss; `decode` has no effect."""
         log_probs_NL, gold_N, labels = self.valid_log_probs(model), self.valid_labels_N, self.config.labels
         loss = float(-log_probs_NL[np.arange(len(gold_N)), gold_N].mean())
         report = score_labels(log_probs_NL.argmax(1).tolist(), gold_N.tolist(), labels)

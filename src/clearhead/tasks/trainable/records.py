@@ -1,4 +1,4 @@
-"""Records of the training files, divided into training and validation data, and sequences of token ids from them.
+"""Records of the training files, divided into training and validation data, and datasets of token ids.
 
 N sequences, S length
 """
@@ -27,16 +27,18 @@ from clearhead.errors import DataError
 from clearhead.tasks.task import Log
 from clearhead.tasks.trainable.task import ExampleTable
 
-MIN_RECORDS = 10  # fewer are not a corpus
-MIN_CHARACTERS = 100  # of a text to train on
+MIN_RECORDS = 10  # smallest number of training records
+MIN_CHARACTERS = 100  # smallest length of a training text
 DOCUMENTS = "documents"
-TOKENIZER_DOCUMENTS = 500_000  # evenly spaced in a larger text, are enough to train a tokenizer
-CHARACTERS_PER_SENTENCE = 60  # on average; presets depend on the number of sentences, for a document may be a book
+TOKENIZER_DOCUMENTS = 500_000  # a tokenizer is trained on at most this number, evenly spaced over a larger text
+# Assumed average, to choose a preset by the number of sentences: the number of documents is unsuitable, because a
+# document may be a book.
+CHARACTERS_PER_SENTENCE = 60
 
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """Files to train on, and files to validate on unless a part of the first is held out."""
+    """Training files and validation files; without validation files a part of the training data is held out."""
 
     train: Sequence[Path]
     valid: Sequence[Path] = ()
@@ -48,13 +50,13 @@ class TrainingFiles:
 
 @dataclass(frozen=True)
 class TaskRecords(Generic[R]):
-    """The records of the training files, divided."""
+    """Training and validation records, and the corpus that they are taken from."""
 
     train: Sequence[R]
     valid: Sequence[R]
     corpus: Corpus[R]
     sentences: int = 0
-    """Approximate number of sentences, where a record may contain several; 0: each record is one."""
+    """Approximate number of sentences if a record may contain several; 0 if each record is one sentence."""
     work: ProgressCallback = ignore_progress
     """Callback for progress of encoding large corpora."""
     names: Sequence[str] = ()
@@ -68,14 +70,14 @@ class TaskRecords(Generic[R]):
 
     @property
     def size(self) -> int:
-        """Size by which a preset is chosen: records, or sentences where a record may be a whole book."""
+        """Size by which a preset is chosen: the number of sentences if it is known, or of records."""
         return self.sentences or len(self.corpus.records)
 
 
 def load_and_split(
     load: Callable[[Sequence[Path], int], Corpus[R]], files: TrainingFiles, config: Config, log: Log, record_name: str
 ) -> TaskRecords[R]:
-    """Read the files with `load(paths, minimum)`; without validation files hold out a part."""
+    """Read the files with `load(paths, minimum)`; hold out a part if there are no validation files."""
     corpus = load(files.train, files.minimum)
     messages = corpus.skips.messages()
     if files.valid:
@@ -93,7 +95,7 @@ def load_and_split(
 
 
 def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequence[Path]) -> list[str]:
-    """Return a warning if validation inputs also occur in the training data, with the line of the first one."""
+    """Return a warning if validation inputs also occur in the training data; it names the line of the first one."""
     shared = find_overlap(train, valid)
     if not shared:
         return []
@@ -105,7 +107,7 @@ def overlap_warning(train: Sequence[R], valid: Sequence[R], valid_paths: Sequenc
 
 
 def load_and_split_text(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[Document]:
-    """Read the documents of the files; of fewer than `MIN_RECORDS` documents the end of the text is held out."""
+    """Read the documents of the files; with fewer than `MIN_RECORDS` documents, hold out the end of the text."""
     data = config.data
     corpus = load_documents_cached(files.train, data.document_unit, progress=files.work)
     characters = sum(len(document.text) for document in corpus.records)
@@ -125,9 +127,9 @@ def load_and_split_text(files: TrainingFiles, config: Config, log: Log) -> TaskR
 
 
 def split_end(documents: Sequence[Document], share: float) -> HeldOutSplit[Document]:
-    """Hold out the end of the text: the last `share` of its characters, from the next whitespace on.
+    """Hold out the last `share` of the characters, from the next whitespace on.
 
-    This is for a few documents, none of which can be held out as a whole.
+    This is used when there are too few documents to hold out whole ones.
     """
     num_left = math.floor((1 - share) * sum(len(document.text) for document in documents))
     train, valid = list[Document](), list[Document]()
@@ -156,7 +158,7 @@ def tokenizer_texts(documents: Sequence[Document], log: Log) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SequenceDataset:
-    """Sequences of ids as the network reads them, and the lines of their records."""
+    """Sequences of ids as input of the network, and the lines of their records."""
 
     ids: IdArrays
     lines_N: NDArray[np.int64]
@@ -170,7 +172,7 @@ class SequenceDataset:
         return len(self.ids)
 
     def examples(self, num_predictions_N: Lengths) -> ExampleTable:
-        """Return the sequences as examples with these numbers of predictions."""
+        """Return the table of examples; `num_predictions_N` are their numbers of predictions."""
         return ExampleTable(self.ids.lengths, self.ids.lengths, num_predictions_N, self.lines_N)
 
     def rows(self, indices: Indices, pad_id: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Replay: examples of earlier training data mixed into every batch, so that fine-tuning forgets less.
 
-Two tasks of the same kind, one over the new and one over the replayed data, become one. An index of 0 or more is an
+`ReplayTask` combines two tasks of the same kind, one over the new and one over the replayed data. An index i >= 0 is an
 example of the new data; a negative index i is example ~i of the replayed data.
 """
 
@@ -28,15 +28,15 @@ NO_INDICES = np.zeros(0, np.int64)
 
 
 class ReplayTask:
-    """A task whose batches hold `share` of their predictions from the replayed data.
+    """Task in whose batches `share` of the predictions belong to replayed examples.
 
     A prediction is a target token, a masked token, a word to tag or a text to classify. Epochs, numbers of examples and
-    validation are those of the new data. Each epoch continues about where the one before it stopped in the replayed
-    data, at a position that depends on the epoch alone, so a resumed run uses the same examples.
+    validation are those of the new data. In the replayed data, each epoch continues approximately where the previous
+    one stopped. The position depends only on the epoch, so a resumed run uses the same examples.
     """
 
     def __init__(self, new: TrainingTask[Any], old: TrainingTask[Any], share: float, name: str) -> None:
-        """`name` is that of the replay files in messages about single examples."""
+        """`name` is the name of the replay files in messages about single examples."""
         self.new, self.old, self.name = new, old, name
         self.unit = new.unit
         self.ratio = share / (1 - share)  # replayed predictions per new one
@@ -45,13 +45,13 @@ class ReplayTask:
         self._last_pass: tuple[int, list[Indices]] | None = None
 
     def num_examples(self) -> tuple[int, int]:
-        """Return the number of new examples to train on, and of those to validate on."""
+        """Return the number of new training examples and of validation examples."""
         return self.new.num_examples()
 
     def plan(self, epoch: int) -> list[Indices]:
-        """Return the batches of the new data, each with its share of replayed examples."""
+        """Return the batches of the new data with replayed examples added to each."""
         replay = self._replay(epoch)
-        missing = 0.0  # replayed predictions
+        missing = 0.0  # replayed predictions that are still to be added
         batches = []
         for batch in self.new.plan(epoch):
             missing += self.ratio * self.new.tokens(batch)
@@ -64,7 +64,7 @@ class ReplayTask:
         return batches
 
     def _replay(self, epoch: int) -> Iterator[int]:
-        """Yield replayed examples without end, from the position at which this epoch starts."""
+        """Yield an endless sequence of replayed examples, from the position at which this epoch starts."""
         start = int(epoch * self.ratio * self._new_tokens)
         number, skipped = divmod(start, self._old_tokens)
         while True:
@@ -76,13 +76,13 @@ class ReplayTask:
             number, skipped = number + 1, 0
 
     def _plan_old(self, number: int) -> list[Indices]:
-        """Return one pass over the replayed data; the last one is cached, since a pass may last many epochs."""
+        """Return the batches of one pass over the replayed data, cached because a pass may span many epochs."""
         if self._last_pass is None or self._last_pass[0] != number:
             self._last_pass = number, self.old.plan(number)
         return self._last_pass[1]
 
     def batch(self, indices: Indices, epoch: int) -> tuple[Any, Any]:
-        """Return the tensors of the new examples and of the replayed ones; None where there are none."""
+        """Return the tensors of the new and of the replayed examples; None for a kind without examples."""
         new, old = _separate(indices)
         return (
             self.new.batch(new, epoch) if len(new) else None,
@@ -90,7 +90,7 @@ class ReplayTask:
         )
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """Return the batch divided, so that each part has its share of both kinds of examples."""
+        """Return the batch divided into parts, each of which has a share of both kinds of examples."""
         new, old = _separate(indices)
         pairs = zip_longest(
             self.new.split(new, parts) if len(new) else [],
@@ -111,7 +111,7 @@ class ReplayTask:
         return [*self.new.lines(new), *old_lines]
 
     def loss(self, model: Any, batch: tuple[Any, Any]) -> Loss:
-        """Return the summed loss of both; each is one forward pass, so neither is padded to the other's length."""
+        """Return the summed loss of both kinds, each computed in its own forward pass to avoid padding."""
         new, old = batch
         losses = [task.loss(model, part) for task, part in ((self.new, new), (self.old, old)) if part is not None]
         if len(losses) == 1:
@@ -125,7 +125,7 @@ class ReplayTask:
 
 
 def _separate(indices: Indices) -> tuple[Indices, Indices]:
-    """Return the indices of the new examples and those of the replayed ones, each as its own task counts them."""
+    """Return the indices of the new and of the replayed examples in their own tasks."""
     return indices[indices >= 0], ~indices[indices < 0]
 
 
@@ -142,7 +142,7 @@ class Replay:
     """The tag of each file; empty if the files have no tags."""
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return names and fingerprint of the files, which a resumed run must find unchanged."""
+        """Return names and fingerprint of the files, which must be unchanged when the run is resumed."""
         fingerprint = "@".join([self.records.corpus.fingerprint, *self.tags])
         return {"replay_files": [path.name for path in files], "replay_fingerprint": fingerprint}
 
@@ -150,7 +150,7 @@ class Replay:
 def read_replay(
     task: Task, files: TrainingFiles, tags: Sequence[str], config: Config, validation: Set[float], log: Log
 ) -> Replay:
-    """Return all records of the replay files except those whose input hashes to one of `validation`."""
+    """Return all records of the replay files except those whose input has a hash in `validation`."""
     if bool(tags) != bool(config.data.source_tags):
         problem = "have tags, the replay files none" if config.data.source_tags else "have no tags, the replay files do"
         raise ConfigError(f"the training files {problem}; give every file a tag, as in FILE@de, or none")
@@ -162,17 +162,17 @@ def read_replay(
     train = _exclude(usable, validation)
     if not len(train):
         raise DataError(
-            f"{names}: expected {task.record_name} to replay, all of them are in a validation set; add others"
+            f"{names}: expected {task.record_name} to replay, but all of them are in a validation set; add others"
         )
     num_excluded = len(usable) - len(train)
-    note = f"; {num_excluded:,} left out, which are in a validation set" if num_excluded else ""
+    note = f"; {num_excluded:,} are in a validation set and excluded" if num_excluded else ""
     share = f"{100 * config.data.replay_share:g} % of each batch"
     log(f"replay: {len(train):,} {task.record_name} of {names}, {share}{note}")
     return Replay(replace(records, train=train), tuple(tags))
 
 
 def _exclude(records: Sequence[Any], hashes: Set[float]) -> Sequence[Any]:
-    """Return the records whose input does not hash to one of these numbers."""
+    """Return the records whose input does not have one of these hashes."""
     if isinstance(records, DiskRecords):
         return records.select(~np.isin(records.hash_fractions(), list(hashes)))
     return [record for record in records if hash_fraction(record.fields[0].encode()) not in hashes]
@@ -186,7 +186,7 @@ def prepare_task(
     tokenizer: Tokenizer | None,
     log: Log,
 ) -> PreparedTask:
-    """Return the prepared task; with replay `training.batch_tokens` limits both parts of a batch together."""
+    """Return the prepared task; with replay, `training.batch_tokens` limits both parts of a batch together."""
     if replay is None:
         return task.prepare(config, records, tokenizer, log)
     share, budget = config.data.replay_share, config.training.batch_tokens
@@ -216,6 +216,6 @@ def _with_batch_tokens(config: Config, batch_tokens: float) -> Config:
 
 
 def _replay_config(config: Config, tags: Sequence[str]) -> Config:
-    """Return the settings of the replay files: their own tags, each record once per pass."""
-    own = {"source_tags": tuple(tags), "validation_tags": (), "file_weights": (), "sampling_temperature": 1.0}
-    return configs.override(config, {"data": own})
+    """Return the settings for the replay files: with their tags, and with each record once per pass."""
+    changes = {"source_tags": tuple(tags), "validation_tags": (), "file_weights": (), "sampling_temperature": 1.0}
+    return configs.override(config, {"data": changes})

@@ -33,28 +33,30 @@ from clearhead.tasks.trainable.task import (
     Validation,
 )
 
-EXTRA_TOKENS = 10  # that greedy output in validation may have beyond the length that its input suggests
-LENGTH_FACTOR = 1.5  # limit relative to the source; poor models generate up to it, so references do not determine it
+# Greedy output in validation has at most LENGTH_FACTOR times the source length plus EXTRA_TOKENS tokens. The limit does
+# not depend on the reference, because poor models generate up to the limit and would get the right length from it.
+EXTRA_TOKENS = 10
+LENGTH_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
 class Seq2SeqBatch:
-    """Sources, targets shifted right after the start token, and the same targets with their end token."""
+    """Sources, decoder inputs (targets shifted right, after the start token), and targets with their end token."""
 
     src: Tensor
-    """src_NS with the end of each sentence, or images_NCYX."""
+    """src_NS, each sentence with its end token, or images_NCYX."""
     tgt_in_NT: Tensor
     tgt_out_NT: Tensor
 
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
-    """Return the tensors of sources and targets, which have no start and end tokens, padded at the end."""
+    """Return the padded tensors of sources and targets, which are passed without start and end tokens."""
     ended = [[*source, model.eos_id] for source in sources]
-    return with_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
+    return collate_targets(torch.from_numpy(pad_rows(ended, model.pad_id)), targets, model)
 
 
-def with_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
-    """Return the tensors of sources that are tensors already, and of their targets."""
+def collate_targets(src: Tensor, targets: Sequence[Sequence[int]], model: ModelConfig) -> Seq2SeqBatch:
+    """Return the batch of a source tensor and of targets, which are passed without start and end tokens."""
     shifted = [[model.decoder_start_id, *target] for target in targets]
     ended = [[*target, model.eos_id] for target in targets]
     tgt_in_NT, tgt_out_NT = (torch.from_numpy(pad_rows(rows, model.pad_id)) for rows in (shifted, ended))
@@ -71,7 +73,7 @@ def collate_pairs(pairs: PairIds, indices: Indices, model: ModelConfig) -> Seq2S
 
 
 def pair_batches(pairs: PairIds, model: ModelConfig, batch_tokens: int) -> Iterator[Seq2SeqBatch]:
-    """Yield batches of all pairs, those of similar length together."""
+    """Yield batches of all pairs; a batch contains pairs of similar length."""
     for indices in plan_batches(pairs.source.lengths + 1, pairs.target.lengths + 1, batch_tokens, seed=0, epoch=0):
         yield collate_pairs(pairs, indices, model)
 
@@ -83,7 +85,7 @@ def seq2seq_loss(model: Any, batch: Seq2SeqBatch, pad_id: int, smoothing: float)
 
 
 def mean_nll(model: Any, batches: Iterable[Seq2SeqBatch], pad_id: int) -> float:
-    """Return the mean negative log-likelihood per target token (the end included), without smoothing."""
+    """Return the mean negative log-likelihood per target token, end tokens included, without label smoothing."""
     total, count = 0.0, 0
     with evaluating(model):
         for batch in batches:
@@ -117,7 +119,7 @@ class Seq2SeqTask(ExampleTask[Seq2SeqBatch]):
         return seq2seq_loss(model, batch, self.tokenizer.pad_id, self.config.training.label_smoothing)
 
     def validate(self, model: Any, decode: Decode = "always") -> Validation:
-        """Return the loss over all validation examples, and the score of greedy outputs for the first of them."""
+        """Return the loss over all validation examples, and the score of greedy outputs for the first ones."""
         loss, baseline = self.valid_nll(model), self.baseline
         lines = min(self.num_examples()[1], self.config.training.validate_lines)
         count = lines_to_decode(decode, loss, baseline, lines)
@@ -155,7 +157,7 @@ def validation_decoding(factor: float = LENGTH_FACTOR) -> DecodingConfig:
 
 
 def lines_to_decode(decode: Decode, loss: float, baseline: Baseline, lines: int) -> int:
-    """Return how many of the first `lines` validation examples are decoded."""
+    """Return the number of validation examples to decode, which is at most `lines`."""
     if decode == "always" or loss < baseline.decoding_loss:
         return lines
     return min(lines, SAMPLE_LINES) if decode == "sample" else 0
@@ -169,7 +171,7 @@ def decode_examples(
 
 
 def decode_requests(requests: Sequence[Request], network: Any, decoding: DecodingConfig) -> list[tuple[int, ...]]:
-    """Return the tokens of the best output of each request, empty ones if the network has diverged."""
+    """Return the tokens of the best output of each request; no tokens if the network has diverged."""
     answers: Sequence[list[Hypothesis]]
     try:
         answers = constrained_decoding.decode(network_engine(network), requests, decoding)

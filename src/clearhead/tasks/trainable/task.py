@@ -1,6 +1,6 @@
-"""A task as the trainer sees it: examples, loss and validation.
+"""Interface between tasks and the trainer: examples, loss and validation.
 
-The trainer uses tasks, never model families; a family processes tensors and does not depend on tasks.
+The trainer depends on tasks and not on model families; a model family processes tensors and does not depend on tasks.
 
 N training examples
 """
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from clearhead.model.loss import Loss
 
 Decode = Literal["if_worthwhile", "always", "sample"]
-"""Which validation examples are decoded: `validate_lines` of them, but none, or only `SAMPLE_LINES`, as long as the
-loss is too high for decoding to be worthwhile; "always" ignores the loss."""
-SAMPLE_LINES = 50  # decoded at the end of a run that has learned nothing: a score in a tenth of the time of 500
+"""Number of validation examples to decode: `validate_lines` with "always", or if the loss is low enough for decoding to
+be worthwhile. Otherwise none with "if_worthwhile", and `SAMPLE_LINES` with "sample"."""
+# Lines decoded at the end of a run that has learned nothing, which takes a tenth of the time of 500 lines.
+SAMPLE_LINES = 50
 NO_EXAMPLE = ("", "", "")
 
 
@@ -40,7 +41,7 @@ class Validation:
     loss: float
     """Mean negative log-likelihood per token under teacher forcing, without label smoothing."""
     score: float | None
-    """Score of which higher is better; None if nothing was decoded, because the loss is still too high."""
+    """Score, higher is better; None if nothing was decoded because the loss is still too high."""
     score_name: str
     signature: str
     example: tuple[str, str, str]
@@ -55,7 +56,7 @@ class Validation:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Sort key of the best validation: the score, then the lower loss; no score and a loss of NaN are the worst."""
+        """Sort key, higher is better: the score, then the negative loss. No score and a loss of NaN are the worst."""
         score = -math.inf if self.score is None else self.score
         return score, -math.inf if math.isnan(self.loss) else -self.loss
 
@@ -71,7 +72,7 @@ class Validation:
         return f"loss {self.loss:.2f}" if self.score is None else f"{self.score_name} {self.score:.2f}"
 
     def describe(self) -> str:
-        """Return the score with degenerate outputs, or why nothing was decoded."""
+        """Return the score with the number of degenerate outputs, or the reason why nothing was decoded."""
         if self.score is None:
             reason = f": worthwhile below {self.baseline.decoding_loss:.2f}" if self.baseline else ""
             return f"validation loss {self.loss:.2f}, not decoded yet{reason}"
@@ -80,7 +81,7 @@ class Validation:
         return f"validation {self.figure}{note}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry of metrics.jsonl and the manifest."""
+        """Return the validation as stored in metrics.jsonl and in the manifest."""
         return {
             "loss": self.loss,
             "perplexity": self.perplexity,
@@ -100,7 +101,7 @@ class Validation:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Validation":
-        """Return what `to_json` wrote, without the example; a manifest has null for a number that is not finite."""
+        """Return the validation that `to_json` wrote, without the example. A manifest has null for an infinite loss."""
         (name,) = record.keys() - {"loss", "perplexity", "baseline", "outputs"}
         fields = {
             "loss": math.inf if record["loss"] is None else record["loss"],
@@ -120,7 +121,7 @@ class TrainingTask(Protocol[Batch]):
     """Examples, loss and score of one task. `Batch` is the task's own type of batches."""
 
     unit: str
-    """Name of a prediction in the reported speed, such as tok or texts."""
+    """Name of predictions in the reported speed, such as tok or texts."""
 
     def num_examples(self) -> tuple[int, int]:
         """Return the number of training and of validation examples."""
@@ -132,7 +133,7 @@ class TrainingTask(Protocol[Batch]):
         """Return the tensors of these examples, a pure function of seed, epoch and examples."""
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """Return one batch divided into at most `parts` of about equal work, to be computed in parallel."""
+        """Return one batch divided into at most `parts` parts of about equal work, to be computed in parallel."""
 
     def tokens(self, indices: Indices) -> int:
         """Return the number of predictions in these examples, by which their loss is divided."""
@@ -149,12 +150,12 @@ class TrainingTask(Protocol[Batch]):
 
 @dataclass(frozen=True)
 class ExampleTable:
-    """Lengths, predictions and lines of the training examples of a task."""
+    """Lengths, numbers of predictions and line numbers of the training examples of a task."""
 
     source_lengths_N: Lengths
-    """Positions of each example in the input of a batch."""
+    """Length of each example in the input of a batch, in positions."""
     target_lengths_N: Lengths
-    """Positions of each example in the targets of a batch; of single sequences the same."""
+    """Length of each example in the targets of a batch; equal to the source length for single sequences."""
     num_predictions_N: Lengths
     lines_N: NDArray[np.int64]
 
@@ -171,7 +172,7 @@ class ExampleTask(Generic[Batch]):
         self, config: Config, examples: ExampleTable, num_valid: int, batch_tokens: int = 0,
         repeats_N: Repeats | None = None,
     ) -> None:  # fmt: skip
-        """`batch_tokens` is the largest number of positions in a batch; 0: that of the training settings."""
+        """`batch_tokens` is the largest number of positions in a batch; 0 means `training.batch_tokens`."""
         self.config = config
         self.repeats_N = repeats_N
         self._examples = examples
@@ -188,7 +189,7 @@ class ExampleTask(Generic[Batch]):
         return plan_batches(*lengths, self._batch_tokens, self.config.training.seed, epoch, self.repeats_N)
 
     def split(self, indices: Indices, parts: int) -> list[Indices]:
-        """Return the batch in parts of neighbours in length, so that each part has less padding than the whole."""
+        """Return the batch divided into parts with examples of similar length, which reduces padding."""
         examples = self._examples
         work_N = estimate_work(examples.source_lengths_N[indices], examples.target_lengths_N[indices])
         return split_by_work(indices, parts, work_N)
@@ -209,7 +210,7 @@ class ExampleTask(Generic[Batch]):
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """A task that is ready to be trained, and the config completed from the data (vocabulary, labels, sizes)."""
+    """Task that is ready for training, with a config completed from the data (vocabulary, labels, sizes)."""
 
     config: Config
     tokenizer: Tokenizer | None

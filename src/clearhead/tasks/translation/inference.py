@@ -1,6 +1,6 @@
-"""Translation of texts: search for hypotheses, streaming, alternatives at a position, shortlists and evaluation.
+"""Translation of texts: search, streaming, alternatives at a position, shortlists and evaluation.
 
-Models that restore masked spans use the same search.
+Denoising models use the same search.
 """
 
 import sys
@@ -35,9 +35,9 @@ CODEC = TextCodec()
 
 
 def translation_segmenter(model: LoadedModel, split: bool) -> Segmenter:
-    """Return the segmenter of a model that translates; with `split` texts are split as the model was trained.
+    """Return the segmenter of a model that translates; with `split`, texts are split into parts as in training.
 
-    A part has at most as many tokens as the model accepts, with one position for the end.
+    A part has at most as many tokens as the model accepts, minus one position for the end token.
     """
     data, encode = model.config.data, model.task.codec.encode
     mode: SplitMode = data.split if split and data.split != "auto" else "none"
@@ -57,23 +57,24 @@ def translate_segmented(
     shortlist: Shortlist | None = None,
     cancellation: Cancellation | None = None,
 ) -> list[list[Translation]]:
-    """Return the `n_best` translations of each text, of a text with several parts one that is joined from theirs.
+    """Return the `n_best` translations of each text.
 
-    A skipped text (None) gives one translation with finish reason skipped, an empty text an empty one.
+    A text with several parts has a single translation, joined from the best translation of each part. A skipped text
+    (None) has one translation with finish reason "skipped", and an empty text one empty translation.
     """
     parts = [(line, part) for line, text in enumerate(texts, first_line) if text for part in text.parts]
     encoded = model.task.codec.encode(model.tokenizer, [part for _, part in parts])
     lines = [line for line, _ in parts]
-    found = iter(search_texts(model, encoded, n_best, settings, lines, engine, shortlist, cancellation))
+    part_hypotheses = iter(search_texts(model, encoded, n_best, settings, lines, engine, shortlist, cancellation))
     results: list[list[Translation]] = []
     for text in texts:
         if text is None:
             results.append([Translation.skipped()])
         elif len(text.parts) > 1:
-            best = [to_translations(model, next(found), settings)[0] for _ in text.parts]
+            best = [to_translations(model, next(part_hypotheses), settings)[0] for _ in text.parts]
             results.append([join_translations(text, best, settings)])
         else:
-            results.append(to_translations(model, next(found) if text.parts else [], settings))
+            results.append(to_translations(model, next(part_hypotheses) if text.parts else [], settings))
     return results
 
 
@@ -87,10 +88,10 @@ def search_texts(
     shortlist: Shortlist | None = None,
     cancellation: Cancellation | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the `n_best` hypotheses of each source, none for an empty one. Errors name a source by its line.
+    """Return the `n_best` hypotheses of each source, none for an empty source. Errors name a source by its line.
 
-    With a shortlist the candidates of each output are the tokens listed for its source. Raise RequestCancelledError
-    if `cancellation` is set before the search has ended.
+    With a shortlist, outputs consist of the tokens that it lists for their source. Raise RequestCancelledError if
+    `cancellation` is set before the search has ended.
     """
     lines = range(1, len(encoded) + 1) if lines is None else lines
     constraints = resolve_constraints(settings, model.tokenizer.target)
@@ -113,7 +114,7 @@ def search_texts(
 def add_shortlist(
     constraints: Constraints | None, source: Sequence[int], shortlist: Shortlist | None
 ) -> Constraints | None:
-    """Return the constraints of an output with the shortlist of its source."""
+    """Return the constraints with the target tokens that a shortlist allows for this source."""
     if shortlist is None:
         return constraints
     return replace(
@@ -132,7 +133,7 @@ def _request(model: LoadedModel, ids: Sequence[int], constraints: Constraints | 
 def to_translations(
     model: LoadedModel, hypotheses: Sequence[Hypothesis], settings: DecodingConfig
 ) -> list[Translation]:
-    """Return hypotheses as translations; one empty translation if there are none, since the source is empty."""
+    """Return hypotheses as translations; one empty translation for an empty source, which has no hypotheses."""
     tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     return [
         Translation.from_hypothesis(
@@ -150,29 +151,29 @@ def to_translations(
 def stream(
     model: LoadedModel, encoded: Sequence[int], settings: DecodingConfig, line: int = 1
 ) -> Generator[str, None, Hypothesis]:
-    """Yield the text of the best output in parts, each once it is certain; return the hypothesis."""
+    """Yield the text of the best output in parts as soon as each is final; return the hypothesis."""
     tokenizer, detokenize = model.tokenizer.target, model.task.codec.detokenize
     request = _request(model, encoded, resolve_constraints(settings, tokenizer), line)
     search = constrained_decoding.stream_tokens(model.generating_engine, request, settings)
-    shown, tokens = "", list[int]()
+    yielded, tokens = "", list[int]()
     while True:
         try:
             tokens += next(search)
         except StopIteration as stop:
             best: Hypothesis = stop.value
-            if rest := detokenize(tokenizer, best.tokens)[len(shown) :]:
+            if rest := detokenize(tokenizer, best.tokens)[len(yielded) :]:
                 yield rest
             return best
         text = detokenize(tokenizer, tokens)
-        if text.startswith(shown) and text != shown and not text.endswith(INCOMPLETE_CHARACTER):
-            yield text[len(shown) :]
-            shown = text
+        if text.startswith(yielded) and text != yielded and not text.endswith(INCOMPLETE_CHARACTER):
+            yield text[len(yielded) :]
+            yielded = text
 
 
 def alternatives(
     model: LoadedModel, encoded: Sequence[int], position: int, count: int, settings: DecodingConfig, line: int = 1
 ) -> list[Hypothesis]:
-    """Return the `count` likeliest tokens at a position of the best output, each with its best continuation."""
+    """Return the `count` most probable tokens at a position of the best output, each with its best continuation."""
     request = _request(model, encoded, resolve_constraints(settings, model.tokenizer.target), line)
     return constrained_decoding.find_alternatives(model.generating_engine, request, position, count, settings)
 
@@ -187,13 +188,13 @@ def evaluate(model: LoadedModel, paths: Sequence[Path], decoding: DecodingConfig
 
 
 def translate_unsplit(model: LoadedModel, texts: Sequence[str], decoding: DecodingConfig) -> list[str]:
-    """Return the best translation of each text, which is not split into sentences; an empty text remains empty."""
-    found = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
-    return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in found]
+    """Return the best translation of each text without splitting it; an empty text remains empty."""
+    results = search_texts(model, model.tokenizer.encode_batch(texts), 1, decoding)
+    return [model.tokenizer.target.decode(hypotheses[0].tokens) if hypotheses else "" for hypotheses in results]
 
 
 def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence[Pair]) -> "TranslationReport":
-    """Return the scores of given translations of these pairs, and the perplexity of the references under this model."""
+    """Return the scores of given translations, and the perplexity of the references under the model."""
     from clearhead.data.corpus.encoding import EncodingSettings, encode_pairs
     from clearhead.evaluation.metrics import evaluate_texts  # imports sacrebleu, which is not needed to translate
 
@@ -212,20 +213,23 @@ def score_translations(model: LoadedModel, texts: Sequence[str], pairs: Sequence
 
 
 def reference_text(tokenizer: Tokenizer, target: str) -> str:
-    """Return a reference for scoring: text in subwords with joiners is joined."""
+    """Return a reference for scoring: subwords that are marked by a joiner such as @@ are joined to words."""
     joiner = tokenizer.config.joiner
     return target.replace(f"{joiner} ", "") if joiner else target
 
 
 def scoring_tokenizer(config: Config) -> str:
-    """Return the word tokenizer of sacreBLEU: none for text that is already split into words."""
+    """Return the name of sacreBLEU's word tokenizer: "none" for pretokenized text, else "13a"."""
     return "none" if config.tokenizer.kind == "pretokenized" else "13a"
 
 
 def learn_shortlist(
     model: LoadedModel, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
 ) -> Shortlist:
-    """Return the `best` likeliest target tokens of each source token, and the `frequent` ones allowed everywhere."""
+    """Return a shortlist of the `best` most probable target tokens of each source token.
+
+    The `frequent` most frequent target tokens are allowed for every source.
+    """
     encode, source, target = model.task.codec.encode, model.tokenizer, model.tokenizer.target
     return make_shortlist(
         encode(source, [pair.source for pair in pairs]),
@@ -245,7 +249,7 @@ def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
 
 
 def _shared_text_tokens(source: Tokenizer, target: Tokenizer) -> list[int]:
-    """Return the tokens of text that have the same id on both sides; none if the vocabularies differ."""
+    """Return all tokens with text if both sides have the same vocabulary; otherwise none."""
     if [*map(source.token, range(source.vocab_size))] != [*map(target.token, range(target.vocab_size))]:
         return []
     return [token for token in range(source.vocab_size) if source.token_bytes(token)]

@@ -1,4 +1,4 @@
-"""Training of translation (S1 to S4): cross-entropy of the target under teacher forcing, BLEU of greedy output."""
+"""Training of translation (S1 to S4): cross-entropy under teacher forcing, and BLEU of greedy output."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -41,9 +41,10 @@ from clearhead.tasks.trainable.seq2seq import (
 from clearhead.tasks.trainable.task import ExampleTable, PreparedTask
 from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer
 
-RELEASE_INTERVAL = 1024  # pairs, each of which may map 128 KiB of ids into memory, between two releases of that memory
-SPLIT_SAMPLE = 10_000  # sources from which the share with several sentences is estimated
-TOKENIZER_PAIRS = 500_000  # evenly spaced in a larger corpus, are enough to train a tokenizer
+# Memory-mapped ids are released after this number of pairs, each of which may map 128 KiB.
+RELEASE_INTERVAL = 1024
+SPLIT_SAMPLE = 10_000  # number of sources from which the share with several sentences is estimated
+TOKENIZER_PAIRS = 500_000  # a tokenizer is trained on at most this number, evenly spaced over a larger corpus
 SPLIT_UNITS = {"sentences": "sentence by sentence", "lines": "line by line", "none": "as a whole"}
 
 
@@ -60,7 +61,7 @@ class TranslationTask(Seq2SeqTask):
         repeats_N: Repeats | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        """`names` are those of the training files."""
+        """`names` are the names of the training files, for messages."""
         target_lengths_N = train.target.lengths + 1
         examples = ExampleTable(train.source.lengths + 1, target_lengths_N, target_lengths_N, train.lines)
         super().__init__(config, tokenizer, examples, len(valid), repeats_N=repeats_N)
@@ -90,7 +91,7 @@ class TranslationTask(Seq2SeqTask):
         return collate(sources, targets, self.config.model)
 
     def _resegment(self, ids: list[int], num_tags: int, epoch: int, index: int, side: int) -> list[int]:
-        """Return the text after the tags in other tokens; the same ones if the others exceed the network's limit."""
+        """Return the ids with BPE dropout after the tags; unchanged if they would exceed the network's limit."""
         assert self._dropout is not None
         dropped = self._dropout.sample_tokens(ids[num_tags:], self.config.training.seed, epoch, index, side)
         return ids[:num_tags] + dropped if num_tags + len(dropped) < max_input_tokens(self.config) else ids
@@ -104,7 +105,7 @@ class TranslationTask(Seq2SeqTask):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Frequencies of target tokens, and the score of copying the source."""
+        """Loss of target token frequencies, and the score of copying the source."""
         size, eos_id = self.tokenizer.target.vocab_size, self.tokenizer.eos_id
         train_V, valid_V = (count_targets(pairs.target, size, eos_id) for pairs in (self.train, self.valid))
         copied = self._score([pair.source for pair in self.valid_pairs])
@@ -116,7 +117,7 @@ class TranslationTask(Seq2SeqTask):
 
     @cached_property
     def score_name(self) -> str:
-        """bleu, or chrf if no reference has four words: BLEU, which needs four in a row, would always be 0."""
+        """bleu; chrf if no reference has four words, because BLEU counts 4-grams and would always be 0."""
         return "chrf" if all(len(reference.split()) < 4 for reference in self._references) else "bleu"
 
     def _score(self, texts: Sequence[str]) -> Score:
@@ -150,7 +151,7 @@ def load_records(files: TrainingFiles, config: Config, log: Log) -> TaskRecords[
 
 
 def check_files(files: TrainingFiles, data: DataConfig) -> None:
-    """Raise ConfigError if a setting has not one value per file, or does not apply to the kind of files."""
+    """Raise ConfigError unless per-file settings have one value per file and only tables have table settings."""
     _check_count("file_weights", data.file_weights, "numbers", files.train)
     _check_count("source_tags", data.source_tags, "tags", files.train)
     _check_count("validation_tags", data.validation_tags, "tags", files.valid)
@@ -169,13 +170,13 @@ def _check_count(name: str, values: Sequence[object], kind: str, paths: Sequence
 
 
 def load_training_pairs(files: TrainingFiles, data: DataConfig, paths: Sequence[Path], minimum: int) -> Corpus[Pair]:
-    """Return the pairs of some of the files."""
+    """Return the pairs in `paths`, which are the training or validation files of `files`."""
     filters = PairFilters(data.max_chars, data.max_length_ratio, data.deduplicate, TableOptions.from_config(data))
     return load_pairs_cached(paths, filters, minimum, progress=files.work)
 
 
 def prepare(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | None, log: Log) -> PreparedTask:
-    """Train one tokenizer for both sides and encode the pairs."""
+    """Train one tokenizer for both sides, encode the pairs, and return the prepared task."""
     require_text_to_text(config)
     config = resolve_languages(config, records, log)
     if tokenizer is None:
@@ -192,7 +193,7 @@ def prepare(config: Config, records: TaskRecords[Pair], tokenizer: Tokenizer | N
 
 
 def resolve_languages(config: Config, records: TaskRecords[Pair], log: Log) -> Config:
-    """Return the config with the languages of the files and the split mode that fits the sources."""
+    """Return the config with the languages of the files and the split mode that suits the sources."""
     data = config.data
     languages = data.languages or languages_from_names(records.names)
     split = data.split
@@ -207,7 +208,7 @@ def resolve_languages(config: Config, records: TaskRecords[Pair], log: Log) -> C
 
 
 def languages_from_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the language codes in the suffixes of two line files, such as train.en and train.de.gz; else nothing."""
+    """Return the language codes in the suffixes of two line files, such as train.en and train.de.gz; else none."""
     if len(names) != 2 or are_tables([Path(name) for name in names]):
         return ()
     suffixes = tuple(re.sub(r"\.(?:gz|zst)$", "", name).rpartition(".")[2] for name in names)
@@ -215,13 +216,13 @@ def languages_from_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def add_tag_tokens(config: Config) -> Config:
-    """Return the config with a special token of the tokenizer for each tag."""
+    """Return the config with a special token for each tag."""
     tokens = dict.fromkeys((*config.tokenizer.special_tokens, *map(tag_token, config.data.source_tags)))
     return configs.override(config, {"tokenizer": {"special_tokens": tuple(tokens)}})
 
 
 def tokenizer_texts(pairs: Sequence[Pair], log: Log) -> Iterator[str]:
-    """Return both sides of the pairs that a tokenizer is trained on."""
+    """Return both sides of the pairs on which a tokenizer is trained."""
     if isinstance(pairs, CachedPairs) and len(pairs) > TOKENIZER_PAIRS:
         log(f"the tokenizer is trained on {TOKENIZER_PAIRS:,} of them")
         pairs = pairs.sample_evenly(TOKENIZER_PAIRS)
@@ -231,7 +232,10 @@ def tokenizer_texts(pairs: Sequence[Pair], log: Log) -> Iterator[str]:
 def encode_records(
     records: TaskRecords[Pair], tokenizer: Tokenizer, config: Config, log: Log
 ) -> tuple[PairIds, PairIds, list[Pair]]:
-    """Return the ids of the training pairs, those of the validation pairs, and these pairs; log those too long."""
+    """Return the ids of the training pairs, the ids of the validation pairs, and the validation pairs.
+
+    Pairs that are too long are excluded and logged.
+    """
     data, skips = config.data, SkipReport()
 
     def settings(tags: Sequence[str]) -> EncodingSettings:
@@ -250,7 +254,7 @@ def encode_records(
 def _encode(
     pairs: Sequence[Pair], tokenizer: Tokenizer, settings: EncodingSettings, skips: SkipReport
 ) -> tuple[PairIds, list[Pair]]:
-    """Return the pairs as ids, and the pairs that are short enough; add the others to `skips`."""
+    """Return the ids of the pairs that are short enough, and these pairs; add the others to `skips`."""
     block, short = encode_pairs(pairs, tokenizer, settings)
     for line in block.too_long_lines:
         skips.add(skip_reason(settings), "pairs", line)

@@ -1,17 +1,17 @@
-"""Checkpoints: the complete state of a training on disk, from which a killed run resumes without a difference.
+"""Checkpoints: the complete state of a training on disk, from which a killed run resumes with identical results.
 
     state.json                  the counters, and size and SHA-256 of each file below; it begins with the SHA-256 of
-                                its own content
+                                the rest of its content
     tokenizer.json              the tokenizer of the run
     weights-00000040.safetensors     weights of the saved step, of the best step, and those to be averaged
     optimizer-00000040.safetensors   tensors of the optimizer
 
     nothing-saved-yet           exists until the first save; if it and state.json are missing, the state was lost
-    owner                       under torchrun with restarts: the torchrun that last started the run
+    owner                       under torchrun with restarts: identifier of the torchrun that last started the run
 
 A save writes each new file under a temporary name, syncs and renames it. Replacing `state.json` makes the new state
 valid; afterwards the files that it does not name are deleted. At any moment the old or the new state is complete. No
-random generator is saved, because all randomness is a pure function of the seed and the position.
+random generator state is saved, because all randomness is a pure function of the seed and the position.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class _Strict(BaseModel):
 
 
 class RunOrigin(_Strict):
-    """Facts at the start of a run, which must be the same when it is resumed."""
+    """Conditions at the start of a run, with which a resumed run is compared."""
 
     config: dict[str, Any]
     data: dict[str, Any]
@@ -99,7 +99,7 @@ class CheckpointFolder:
 
     @classmethod
     def create_empty(cls, folder: Path) -> "CheckpointFolder":
-        """Return an empty folder for a new run; a crash in between leaves no part of an old state."""
+        """Return an empty folder for a new run; a crash during this call leaves no valid part of an old state."""
         folder.mkdir(exist_ok=True)
         (folder / UNSAVED).touch()
         (folder / STATE).unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class CheckpointFolder:
         return cls(folder)
 
     def set_owner(self, job: str) -> None:
-        """Store the torchrun job that may restart this run; nothing if the name is empty."""
+        """Store the torchrun job that may restart this run; do nothing if the name is empty."""
         if job:
             with self._recovering():
                 write_atomically(self.folder / OWNER, job)
@@ -142,9 +142,9 @@ class CheckpointFolder:
         average: int = 0,
         metrics_bytes: int = 0,
     ) -> None:
-        """Save the state; with `average` the weights become one of this many last ones to be averaged.
+        """Save the state. If the tensors of this step are on disk already, only the counters are written.
 
-        If the tensors of this step are on disk already, only the counters are written.
+        With `average`, the weights are added to those to be averaged, of which only the last `average` remain.
         """
         with self._recovering():
             current = self._write("weights", train_state.step, weights)
@@ -172,7 +172,7 @@ class CheckpointFolder:
             self._write_state(self.state.model_copy(update={"is_finished": True}))
 
     def remove_unneeded(self) -> None:
-        """Delete files that neither the saved nor the next state needs, such as leftovers of a killed process."""
+        """Delete files that neither the saved nor the next state needs, such as those of a killed process."""
         needed = {STATE, TOKENIZER, OWNER, self.best} | (_files_of(self.state) if self.state else {UNSAVED})
         self._records = {name: record for name, record in self._records.items() if name in needed}
         for path in self.folder.iterdir():
@@ -195,7 +195,7 @@ class CheckpointFolder:
 
     @contextmanager
     def _recovering(self) -> Iterator[None]:
-        """After any failure, keep the valid state and delete all other files."""
+        """After any failure, restore the state that is valid on disk and delete all other files."""
         try:
             yield
         except BaseException as error:
@@ -210,7 +210,7 @@ class CheckpointFolder:
             ) from error
 
     def _recover(self) -> None:
-        """Read back which state is on disk, because a save may also fail after it has replaced `state.json`."""
+        """Read the valid state from disk, because a save may also fail after it has replaced `state.json`."""
         with suppress(OSError, BundleError):
             path = self.folder / STATE
             self.state = _parse(path.read_bytes(), path) if path.exists() else None
@@ -254,7 +254,7 @@ class CheckpointFolder:
 
 
 def load_state(folder: Path) -> CheckpointState | None:
-    """Return the state without verifying the files that it names; None if there is none."""
+    """Return the saved state without verifying the files that it names; None if nothing was saved."""
     try:
         return _parse((folder / STATE).read_bytes(), folder / STATE)
     except (FileNotFoundError, NotADirectoryError):
@@ -270,7 +270,7 @@ def _files_of(state: CheckpointState) -> set[str]:
 
 
 def _to_bytes(state: CheckpointState) -> bytes:
-    """Return the content of `state.json`; Python's JSON, because a score may be infinite."""
+    """Return the content of `state.json`, in Python's extension of JSON, because a score may be infinite."""
     body = json.dumps(state.model_dump(), indent=1, ensure_ascii=False).encode()
     return _HEAD + hashlib.sha256(body).hexdigest().encode() + _MIDDLE + body + _TAIL
 

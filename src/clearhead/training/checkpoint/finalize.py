@@ -1,4 +1,4 @@
-"""The end of a run: selection of its best weights, the final bundle, and the training summary."""
+"""End of a run: selection of the best weights, the final bundle, and the training summary."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from clearhead.training.checkpoint.run_folder import RunFolder, validation_facts
 from clearhead.training.loop.callbacks import Callback, NullRunLogger
 from clearhead.training.loop.trainer import Trainer, TrainingOutcome
 from clearhead.training.setup.finetune import tokenizer_from_text
-from clearhead.training.setup.forgetting import OldValidation, compare
+from clearhead.training.setup.forgetting import OldValidation, report_forgetting
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class _Selection:
-    """Weights that become the model."""
+    """Weights of the final model, with their validation."""
 
     kind: WeightsKind
     weights: Weights
@@ -55,9 +55,10 @@ def finalize(
     outcome: TrainingOutcome,
     old: OldValidation | None = None,
 ) -> TrainingResult:
-    """Save the best weights of a run; after an interruption those of its best validation.
+    """Save the final model and return the result of the training.
 
-    All processes must call this. Rank 0 does the work, and all return the same result.
+    The final model has the best weights of a run, after an interruption the weights of its best validation. All
+    processes must call this; rank 0 validates and saves, and all return the same result.
     """
     last, ema = trainer.weights(), trainer.ema_weights()  # gathered from all processes
     text = ""
@@ -73,19 +74,19 @@ def finalize(
 def _select_weights(
     trainer: Trainer, folder: RunFolder, outcome: TrainingOutcome, last: Weights, ema: Weights
 ) -> _Selection:
-    """Return the weights that become the model, with their validation."""
+    """Return the weights of the final model, with their validation."""
     if outcome.reason == "interrupted":
         if trainer.state.best:
             return _Selection("best", folder.best_weights(), trainer.state.best)
-        return _Selection("best", last, trainer.score(last))  # not validated yet, but there has to be a model
+        return _Selection("best", last, trainer.score(last))  # interrupted before the first validation
     selection = _select_best(trainer, folder, last, ema)
-    if selection.validation.score is None:  # a model that has learned nothing gets a score too
+    if selection.validation.score is None:  # a model that has learned nothing needs a score too
         return replace(selection, validation=trainer.score(selection.weights, decode="sample"))
     return selection
 
 
 def _select_best(trainer: Trainer, folder: RunFolder, last: Weights, ema: Weights) -> _Selection:
-    """Validate averaged weights, if there are any, and return the best of all."""
+    """Validate averaged weights, if there are any, and return the best weights of all candidates."""
     state = trainer.state
     assert state.best is not None and state.last_validation is not None, "the last update is always validated"
     candidates: dict[WeightsKind, Weights] = {"best": folder.best_weights()}
@@ -127,16 +128,16 @@ def _save(
 
 
 def _compare_old(old: OldValidation, trainer: Trainer, folder: RunFolder, weights: Weights) -> Mapping[str, Any]:
-    """Score the new weights on the old model's validation set and report the change."""
+    """Score the new weights on the old model's validation set, and report and return the change."""
     if old.before is None:
         return {}
     task = old.task(folder.config.model, tokenizer_from_text(folder.tokenizer))
     after = trainer.score(weights, task)
-    return compare(old, task, after, "replay_fingerprint" in folder.data, trainer.callback.message)
+    return report_forgetting(old, task, after, "replay_fingerprint" in folder.data, trainer.callback.message)
 
 
 def report_finished(folder: Path, callback: Callback) -> TrainingResult:
-    """Return the result of a run that was finished before, from its folder."""
+    """Report that a run is already finished, and return its result from its folder."""
     manifest = bundle.read_manifest(folder)
     facts: dict[str, Any] = manifest.training
     outcome = TrainingOutcome(
@@ -151,7 +152,7 @@ def report_finished(folder: Path, callback: Callback) -> TrainingResult:
         signal=0,
     )
     callback.message(
-        f"{folder} is finished after {outcome.step:,} updates; to continue it, give more than {outcome.steps:,} --steps"
+        f"{folder} is finished after {outcome.step:,} updates; to continue it, set --steps above {outcome.steps:,}"
     )
     validation = Validation.from_json(facts["scores"])
     task = str(bundle.load(folder).config["task"])

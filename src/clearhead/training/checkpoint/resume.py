@@ -1,4 +1,4 @@
-"""Resuming: the saved state of a run, the facts that must be unchanged, and the new length."""
+"""Resuming a run: its saved state, the conditions that must be unchanged, and its new length."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -36,9 +36,9 @@ class RestoredRun:
     config: Config
     tokenizer: str
     old: OldValidation | None
-    """Validation set of the model that the run started from; only on rank 0."""
+    """Validation set of the pretrained model that the run started from; only on rank 0."""
     old_hashes: frozenset[float]
-    """Hashes of its inputs, which are never replayed."""
+    """Hashes of the inputs in `old`, which are never replayed."""
 
     @classmethod
     def load(cls, out: Path) -> "RestoredRun | None":
@@ -58,7 +58,7 @@ class RestoredRun:
 
     @classmethod
     def from_text(cls, out: Path, text: str) -> "RestoredRun":
-        """Return what `to_text` wrote on rank 0; the folder is not read, for it may be on another machine."""
+        """Return the run that `to_text` wrote on rank 0; the folder, maybe on another machine, is not read."""
         facts = json.loads(text)
         state, hashes = CheckpointState.model_validate(facts["state"]), frozenset[float](facts["old_hashes"])
         config = configs.parse(state.origin.config)
@@ -70,13 +70,13 @@ class RestoredRun:
 
     @property
     def origin(self) -> RunOrigin:
-        """Facts at the start of the run."""
+        """Conditions at the start of the run."""
         return self.state.origin
 
     def train_state(self, steps: int) -> TrainState:
-        """Return the counters with which the run continues to this number of updates.
+        """Return the state from which the run continues until update `steps`.
 
-        A new number replaces --minutes and its plan; a higher one restarts the patience.
+        A new number of updates replaces --minutes and its plan, and a higher one resets the patience.
         """
         state = self.state.train_state
         if steps != self.state.steps:
@@ -86,14 +86,14 @@ class RestoredRun:
         return state
 
     def warn_about_rounding(self, threads: int, group: ProcessGroup, callback: Callback) -> None:
-        """Report changes since the start of the run that may change the last digits of results."""
+        """Report changes since the start of the run that may change the rounding of results."""
         for before, now, kind in (
             (self.origin.processes, group.world_size, "processes"),
-            (self.origin.threads, threads, "cores"),
+            (self.origin.threads, threads, "threads"),
         ):
             if before != now:
                 callback.message(
-                    f"the run started on {before} {kind} and continues on {now}: sums are rounded differently"
+                    f"the run started with {before} {kind} and continues with {now}: sums are rounded differently"
                 )
         if torch.__version__ != self.origin.torch:
             callback.message(
@@ -109,11 +109,11 @@ class OriginalRun:
     config: Config
     data: Mapping[str, Any]
     pretrained: str | None
-    """Fingerprint of the model that the run started from, empty without one, None if it is not known any more."""
+    """Fingerprint of the pretrained model; empty without one, None if the checkpoint that recorded it was deleted."""
 
     @classmethod
     def load(cls, out: Path, restored: RestoredRun | None) -> "OriginalRun":
-        """Return the facts in the saved state, or in the bundle if the state was deleted."""
+        """Return settings and data from the checkpoint, or from the bundle if the checkpoint was deleted."""
         if restored is not None:
             return cls(out, restored.config, restored.origin.data, restored.origin.pretrained)
         return cls(out, configs.parse(bundle.load(out).config), bundle.read_manifest(out).data, None)
@@ -166,21 +166,21 @@ class OriginalRun:
 
 
 def _describe(data: Mapping[str, Any], kind: str) -> str:
-    """Return the files of the training or validation data."""
+    """Return a description of the training or validation data, with its files."""
     train, valid = ", ".join(data["files"]), ", ".join(data.get("valid_files", ()))
     if kind == "validation":
         return valid or f"the part held out from {train}"
     return f"{train} of {data['records']:,} records"
 
 
-def asks_for_more(config: Config, settings: Settings, planned: int) -> bool:
-    """Return whether settings ask for a longer run than the one of `planned` updates."""
+def requests_longer_run(config: Config, settings: Settings, planned: int) -> bool:
+    """Return whether the settings require more than the `planned` updates, or another number of epochs."""
     before, now = config.training, _length(config, settings)
     return now.steps > planned or bool(now.epochs and now.epochs != before.epochs)
 
 
 def planned_steps(restored: RestoredRun, settings: Settings, updates_per_epoch: float) -> int:
-    """Return the number of updates of the whole run: the planned ones, unless the settings have another length."""
+    """Return the number of updates of the whole run: the planned number, unless the settings change the length."""
     before, now = restored.config.training, _length(restored.config, settings)
     steps, done = restored.state.steps, restored.state.train_state.step
     if now.steps:
@@ -189,7 +189,7 @@ def planned_steps(restored: RestoredRun, settings: Settings, updates_per_epoch: 
         steps = steps_of_epochs(now.epochs, updates_per_epoch)
     if steps < done:
         raise ConfigError(f"expected at least {done:,} updates, which are done already, found {steps:,}; "
-                          "give more --steps")  # fmt: skip
+                          "increase --steps")  # fmt: skip
     return steps
 
 
@@ -215,9 +215,9 @@ def _without_length(settings: Settings) -> dict[str, Any]:
 
 
 def _length(config: Config, settings: Settings) -> configs.TrainingConfig:
-    """Return the training section with the length of the settings; raise ConfigError for other minutes.
+    """Return the training section with the length in `settings`; raise ConfigError for a new value of --minutes.
 
-    --minutes determine the number of updates only once, at the start of a run.
+    --minutes determines the number of updates only at the start of a run.
     """
     length = {name: value for name, value in settings.get("training", {}).items() if name in LENGTH}
     training = configs.override(config, {"training": {**dict.fromkeys(LENGTH, 0), **length}}).training
@@ -225,6 +225,6 @@ def _length(config: Config, settings: Settings) -> configs.TrainingConfig:
     if training.minutes and training.minutes != config.training.minutes:
         raise ConfigError(
             f"the number of updates was fixed at the start of the run, at {config.training.steps:,}; "
-            f"--minutes {training.minutes:g} cannot change it: give more --steps, or the same --minutes"
+            f"--minutes {training.minutes:g} cannot change it: increase --steps, or repeat the same --minutes"
         )
     return training

@@ -1,6 +1,6 @@
-"""The folder of a run: metrics.jsonl, checkpoints, the bundle of the best weights, and TensorBoard's event files.
+"""The folder of a run: metrics.jsonl, checkpoints, the bundle of the best weights, and TensorBoard event files.
 
-Event files are written with tensorboardX, which needs only protobuf and numpy, where torch's writer needs all of
+Event files are written with tensorboardX, which requires only protobuf and numpy, while torch's writer requires all of
 TensorBoard. It is imported only for --tensorboard.
 """
 
@@ -34,7 +34,7 @@ EVENTS = "tensorboard"
 
 
 def check_folder(folder: Path, *, overwrite: bool, resume: bool) -> None:
-    """Raise BundleError if the folder cannot be used for the run, before any work is done."""
+    """Raise BundleError if the folder cannot be used for the run; this is called before any work is done."""
     if not any(folder.iterdir()) or (resume and has_run(folder)):
         return
     if resume and bundle.exists(folder):
@@ -53,13 +53,13 @@ def has_run(folder: Path) -> bool:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the folder has a finished run without its checkpoints, which were deleted."""
+    """Return whether the folder has a finished run whose checkpoints were deleted."""
     if any((folder / TRAINING).glob("*")) or not bundle.exists(folder):
         return False
     return bundle.read_manifest(folder).training.get("state") == "finished"
 
 
-def initialise(folder: Path) -> None:
+def initialize(folder: Path) -> None:
     """Prepare the folder for a new run; the model of an earlier run stays until the new run saves one."""
     try:
         CheckpointFolder.create_empty(folder / TRAINING).set_owner(torchrun_job())
@@ -74,7 +74,7 @@ def belongs_to_this_job(folder: Path) -> bool:
 
 
 def _describe_contents(folder: Path) -> str:
-    """Return what the folder has and how to continue with it."""
+    """Return a description of the folder's content and of the options to continue it, for an error message."""
     checkpoint = CheckpointFolder.load(folder / TRAINING)
     if checkpoint and checkpoint.state:
         step, steps = checkpoint.state.train_state.step, checkpoint.state.steps
@@ -89,7 +89,7 @@ def _describe_contents(folder: Path) -> str:
 
 
 def truncate_metrics(folder: Path, length: int) -> bool:
-    """Remove metrics after the last save, which will be recorded again; return whether all earlier ones exist."""
+    """Remove the metrics after the last save, which will be recorded again; return whether all earlier ones exist."""
     path = folder / METRICS
     if not path.exists():
         path.touch()
@@ -99,12 +99,12 @@ def truncate_metrics(folder: Path, length: int) -> bool:
 
 
 def validation_facts(validation: Validation) -> dict[str, Any]:
-    """Return the quality of the weights for the training summary of a manifest."""
+    """Return scores and warning of a validation for the training summary of a manifest."""
     return {"scores": validation.to_json(), "warning": validation.warning}
 
 
 def require_tensorboard() -> None:
-    """Raise an error before the work starts if event files cannot be written."""
+    """Raise MissingPackageError if tensorboardX is not installed."""
     require_package("tensorboardX", "--tensorboard")
 
 
@@ -112,10 +112,10 @@ class EventFiles:
     """Event files in the folder `tensorboard/` of a run, with the same figures as its metrics."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """`step` is the current step of the run; TensorBoard hides later entries of the killed run."""
+        """`step` is the current step of the run; TensorBoard hides later entries, which a killed run wrote."""
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped]
 
-        # File names contain the time in seconds, and an existing file is overwritten: a number makes them unique.
+        # File names contain only the time in seconds, so a number prevents that an existing file is overwritten.
         number = len([*(folder / EVENTS).glob("*")])
         self._writer = SummaryWriter(
             str(folder / EVENTS), purge_step=step + 1 if step else None, filename_suffix=f".{number}"
@@ -132,7 +132,7 @@ class EventFiles:
 
 
 def scalars(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers in a line of the metrics, under the names by which TensorBoard groups them."""
+    """Return the finite numbers in a line of the metrics, under TensorBoard names such as train/loss."""
     values = {f"train/{name}": entry[name] for name in ("loss", "rate", "tokens_per_second") if name in entry}
     for name, value in entry.get("valid", {}).items():
         score = value.get("score") if isinstance(value, Mapping) and "signature" in value else value
@@ -142,7 +142,7 @@ def scalars(entry: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass
 class RunFolder:
-    """The folder of one run, written by rank 0. Every file in it is complete at any moment."""
+    """Folder of one run, written by rank 0. Every file in it is complete at any moment."""
 
     folder: Path
     config: Config
@@ -167,7 +167,7 @@ class RunFolder:
             ) from error
 
     def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
-        """Save the complete state; only the last `training.average_checkpoints` checkpoints are kept."""
+        """Save the complete state; only the last `training.average_checkpoints` checkpoints remain."""
         sync(self.folder / METRICS)
         self.checkpoint.save(
             self.origin,
@@ -188,7 +188,7 @@ class RunFolder:
         return self.checkpoint.load_tensors(self.checkpoint.best)
 
     def save_bundle(self, weights: Weights, kind: WeightsKind, facts: dict[str, Any]) -> None:
-        """Write the bundle, with these facts added to the training summary."""
+        """Write the bundle, after adding these facts to the training summary."""
         self.summary |= facts
         save_bundle(
             self.folder,

@@ -1,7 +1,7 @@
 """Lock of a run folder, and read-only access to existing runs: their status and their curves.
 
-The lock is on the folder itself and not on a file in it: it leaves no file behind, and it ends with the process that
-holds it, also if that is killed.
+The folder itself is locked and not a file in it, so that no file remains. The lock ends with the process that holds it,
+even if that is killed.
 """
 
 import errno
@@ -26,7 +26,7 @@ from clearhead.training.checkpoint.run_folder import METRICS, TRAINING, has_run
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create and lock the folder; delete it at the end if it was created here and is still empty.
+    """Create and lock the folder inside the block; delete it at the end if it was created here and is still empty.
 
     Raise TrainingError if another training runs in the folder, or if it cannot be written.
     """
@@ -50,7 +50,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a training runs in the folder; one that starts at this moment may be missed."""
+    """Return whether a training runs in the folder; a training that is just starting may be missed."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -77,9 +77,9 @@ def _lock(handle: int, folder: Path) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raise TrainingError now, and not at the first save, if the folder is not writable.
+    """Raise TrainingError if the folder is not writable, before a run would fail at its first save.
 
-    The file that is written for this test has no name where the file system supports that.
+    The test writes a temporary file, which has no name where the file system supports that.
     """
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -94,7 +94,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class RunStatus(JsonResult):
-    """One run as a row of a table; unknown values are None."""
+    """Status of one run, as a row of a table; unknown values are None."""
 
     folder: str
     state: Status
@@ -106,7 +106,7 @@ class RunStatus(JsonResult):
     minutes: float | None = None
     parameters: int | None = None
     problem: str | None = None
-    """The error message for a damaged run."""
+    """Error message for a damaged run."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class RunCurves(JsonResult):
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunStatus]:
-    """Return the runs in these folders and below them, each once, sorted by path."""
+    """Return the status of all runs in and below these folders, sorted by path and without duplicates."""
     runs: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -190,5 +190,5 @@ def _parse_line(line: str) -> dict[str, Any]:
 
 
 def _finite(points: Iterable[Point]) -> list[Point]:
-    """Return the points with finite values, which can be drawn."""
+    """Return the points with finite values; others cannot be drawn."""
     return [(step, value) for step, value in points if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""Placement of a model: device, activation checkpointing, and sharded weights (FSDP2).
+"""Placement of a model: device, activation checkpointing and sharded weights (FSDP2).
 
 Sharding divides weights, gradients and optimizer state among the processes, for models that do not fit into one. The
 weights of a layer are gathered while the layer computes and freed afterwards; gradients are summed over the processes
@@ -29,19 +29,19 @@ from clearhead.training.loop.callbacks import Callback
 
 @dataclass(frozen=True)
 class PlacedModel:
-    """The model that is trained and the model that is validated: the same one, unless the weights are sharded."""
+    """The model for training and the model for validation, which are identical unless the weights are sharded."""
 
     model: nn.Module
     validation_model: nn.Module
 
 
-def capabilities() -> dict[str, object]:
+def cpu_capabilities() -> dict[str, object]:
     """Return the CPU's capabilities as torch reports them; empty where torch does not report any."""
     return dict(getattr(torch.cpu, "get_capabilities", dict)())
 
 
 def lacks_bfloat16(cpu: dict[str, object]) -> bool:
-    """Return whether a CPU is known to have no bfloat16 instructions, so that torch converts to float32."""
+    """Return whether an x86 CPU has no bfloat16 instructions, so that torch emulates them in float32."""
     return cpu.get("architecture") == "x86_64" and not (cpu.get("avx512_bf16") or cpu.get("amx_bf16"))
 
 
@@ -49,7 +49,7 @@ def place_model(model: nn.Module, config: TrainingConfig, group: ProcessGroup, c
     """Move a model to its device, in place, and set up activation checkpointing and sharding."""
     if config.activation_checkpointing:
         recompute_layers(model)
-    if config.precision == "bfloat16" and group.device.type == "cpu" and lacks_bfloat16(capabilities()):
+    if config.precision == "bfloat16" and group.device.type == "cpu" and lacks_bfloat16(cpu_capabilities()):
         callback.message(
             "training.precision=bfloat16: this CPU has no instructions for bfloat16 and emulates it; "
             "float32 is likely to be faster"
@@ -63,7 +63,7 @@ def place_model(model: nn.Module, config: TrainingConfig, group: ProcessGroup, c
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Make the backward pass recompute each Transformer layer instead of storing its activations."""
+    """Set up activation checkpointing: the backward pass recomputes the activations of each Transformer layer."""
     for module in model.modules():
         if isinstance(module, TransformerLayer):
             module.forward = partial(_recompute, module.forward)
@@ -104,7 +104,7 @@ def _shard_unit(module: nn.Module, mesh: Any) -> None:
 
 
 def gather_parameters(tensors: Weights, group: ProcessGroup) -> Weights:
-    """Return unsharded tensors on rank 0, nothing elsewhere; all processes must call it."""
+    """Return the unsharded tensors on rank 0 and an empty dictionary on other ranks; all processes must call this."""
     gathered: Weights = {}
     for name, tensor in tensors.items():
         whole = whole_tensor(tensor.detach())
@@ -114,5 +114,5 @@ def gather_parameters(tensors: Weights, group: ProcessGroup) -> Weights:
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
-    """Return the unsharded tensor; all processes must call it."""
+    """Return the unsharded tensor; all processes must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

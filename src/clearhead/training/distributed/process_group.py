@@ -1,4 +1,4 @@
-"""Processes that train one model together, as torchrun starts them, on one machine or on several.
+"""The processes that train one model together, started by torchrun on one machine or on several.
 
 A batch is divided into one part per replica of each process (`thread_data_parallel.py`). Each process computes the
 gradients of its parts, and one all-reduce per update sums flat buffers of them. Torch's DistributedDataParallel is
@@ -32,10 +32,10 @@ from torch.distributed.rendezvous import rendezvous
 from clearhead.errors import ConfigError, TrainingError
 from clearhead.model.parameters import Weights
 
-BUCKET_NUMEL = 16 * 1024 * 1024  # numbers per all-reduce: fewer calls, at the price of a copy of this size
+BUCKET_NUMEL = 16 * 1024 * 1024  # numbers per all-reduce: larger means fewer calls, but a larger copy
 COLLECTIVE_TIMEOUT = timedelta(hours=12)  # other ranks wait while rank 0 validates; torchrun detects dead processes
 RENDEZVOUS_TIMEOUT = timedelta(minutes=10)  # torchrun starts all processes at the same time
-UNNAMED_RENDEZVOUS = "none"  # torchrun's name of a rendezvous for which none was given
+UNNAMED_RENDEZVOUS = "none"  # torchrun's default name of a rendezvous
 CPU = torch.device("cpu")
 
 
@@ -76,7 +76,7 @@ class ProcessGroup:
         return received.numpy().tobytes().decode() if int(length) else ""
 
     def broadcast_tensors(self, tensors: Weights) -> Weights:
-        """Return the named tensors of rank 0; other ranks need not know their names and shapes."""
+        """Return the named tensors of rank 0; the argument of other ranks is ignored."""
         if self.world_size == 1:
             return tensors
         facts = [
@@ -129,7 +129,7 @@ class ProcessGroup:
 
     @contextmanager
     def _explain_lost_connection(self) -> Iterator[None]:
-        """Raise TrainingError for the connection errors that torch raises when another process has died."""
+        """Convert the connection errors that torch raises when another process has died to TrainingError."""
         try:
             yield
         except RuntimeError as error:
@@ -181,9 +181,10 @@ def _rendezvous(backend: str, world_size: int) -> None:
 def fresh_store(store: Store, rank: int, world_size: int) -> Store:
     """Return an empty part of the store, the same for all processes that were started together.
 
-    torchrun keeps its store when it restarts processes. Keys of the earlier processes would be read as if the new ones
-    had written them: a process that asks too early for the address of another gets that of a dead one and waits for
-    ever. Therefore each process asks under a new random name, and rank 0 answers with the name of the part.
+    torchrun reuses its store when it restarts processes. Without a new part, keys of the earlier processes would be
+    read as if the new ones had written them: a process that requests the address of another one too early would get
+    the address of a dead process and wait for ever. Therefore each process sends a request under a new random name, and
+    rank 0 answers with the name of the part.
     """
     name = uuid.uuid4().hex
     if rank:
@@ -195,11 +196,11 @@ def fresh_store(store: Store, rank: int, world_size: int) -> Store:
     deadline = time.monotonic() + RENDEZVOUS_TIMEOUT.total_seconds()
     while missing:
         for other in [other for other in missing if store.check([f"ask/{other}"])]:
-            store.set(f"answer/{store.get(f'ask/{other}').decode()}", name)  # nobody reads answers to old names
+            store.set(f"answer/{store.get(f'ask/{other}').decode()}", name)  # an answer to an old name is never read
         missing = {other for other in missing if not store.check([f"heard/{name}/{other}"])}
         if missing and time.monotonic() > deadline:
             minutes = RENDEZVOUS_TIMEOUT.total_seconds() / 60
-            raise RuntimeError(f"{len(missing)} of {world_size} did not come within {minutes:.0f} minutes")
+            raise RuntimeError(f"{len(missing)} of {world_size} did not connect within {minutes:.0f} minutes")
         time.sleep(0.02 * bool(missing))
     return PrefixStore(name, store)
 
@@ -208,8 +209,8 @@ def _destroy(mesh: DeviceMesh) -> None:
     """Destroy the process group and with it the threads of gloo.
 
     Torch ends these threads only when nothing refers to the group any more. Sharded weights refer to it in cycles, and
-    torch caches the mesh for ever. A thread that is still alive and waits for the GIL, to free the tensor of the last
-    exchange, aborts the process when Python ends: "terminate called without an active exception".
+    torch caches the mesh for ever. If a thread is still waiting for the GIL when Python ends, in order to free the
+    tensor of the last exchange, it aborts the process with "terminate called without an active exception".
     """
     dist.destroy_process_group()
     getattr(mesh, "_pg_registry", {}).clear()  # exists in torch 2.13, perhaps not in other versions
@@ -217,7 +218,7 @@ def _destroy(mesh: DeviceMesh) -> None:
 
 
 def choose_device(name: str, local_rank: int = 0, local_world_size: int = 1) -> torch.device:
-    """Return the device of this process; `auto` is a separate GPU per process of the machine, or the CPU without GPUs.
+    """Return the device of this process. `auto` is a separate GPU per process, or the CPU if there is no GPU.
 
     Raise ConfigError if the requested device does not exist.
     """
@@ -243,10 +244,11 @@ def was_restarted() -> bool:
 
 
 def torchrun_job() -> str:
-    """Return a name of the torchrun that may restart this process, unchanged by a restart; empty without restarts.
+    """Return an identifier of the torchrun that may restart this process; empty if restarts are disabled.
 
-    It is the name of the rendezvous, which --standalone makes unique. Without a name it is the torchrun process, which
-    another machine does not have: a run whose rank 0 moves to another machine is not recognised and is refused.
+    The identifier does not change when processes are restarted. It is the name of the rendezvous, which --standalone
+    makes unique. Without a name, it is derived from the torchrun process, which does not exist on other machines: if
+    rank 0 moves to another machine, the run is not recognised and is refused.
     """
     if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) < 1:
         return ""
@@ -260,7 +262,7 @@ def torchrun_job() -> str:
 
 
 def is_first_process() -> bool:
-    """Return whether this process is rank 0, also before the process group is initialised."""
+    """Return whether this process is rank 0, also before the process group is initialized."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -1,4 +1,4 @@
-"""Gradients of one batch computed on all cores, by replicas of the model that share its weights.
+"""Data parallelism over threads: replicas of the model that share its weights compute the gradient of a batch.
 
 Each replica is a second set of modules over the same weight storage, with separate gradients. A batch is divided into
 one part per replica. Each part runs forward and backward in its own thread on one core, and the gradients are summed to
@@ -26,7 +26,7 @@ from clearhead.training.distributed.process_group import SINGLE_PROCESS, Process
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-# With fewer tokens per replica the overhead of a step exceeds its computation.
+# With fewer tokens per replica, the overhead of an update exceeds its computation.
 MIN_TOKENS = 512
 
 
@@ -37,7 +37,7 @@ def replica_count(threads: int, batch_tokens: int) -> int:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Set torch's number of threads and restore it at the end."""
+    """Set torch's number of threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -47,7 +47,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class ThreadReplicas(Generic[Part, Result]):
-    """Models that share their weights, with one thread each; a context manager that ends the threads."""
+    """Models that share their weights, with one thread each; as a context manager it ends the threads."""
 
     def __init__(self, model: nn.Module, count: int, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> None:
         self.models = [model, *(_share_weights(model) for _ in range(count - 1))]
@@ -84,7 +84,7 @@ class ThreadReplicas(Generic[Part, Result]):
             self._pool.submit(compute, number, model, part)
             for number, (model, part) in enumerate(zip(self.models, parts, strict=False))
         ]
-        wait(futures)  # also when one has failed, so that nothing runs any more when the error is handled
+        wait(futures)  # even if one has failed, so that no thread runs any more when the error is handled
         return [future.result() for future in futures]
 
     def drop_gradients(self) -> None:
@@ -109,7 +109,7 @@ class ThreadReplicas(Generic[Part, Result]):
         return [parameter.grad for parameter in first if parameter.grad is not None]
 
     def _sum_over_processes(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Sum gradients; a weight without gradient in all processes keeps none, so the optimizer skips it."""
+        """Sum the gradients of all processes; a weight without gradient in every process remains without one."""
         if self.group.world_size == 1 or self.is_sharded:  # FSDP2 sums sharded gradients in the backward pass
             return
         counts = self.group.sum(*(float(parameter.grad is not None) for parameter in parameters))
@@ -120,7 +120,7 @@ class ThreadReplicas(Generic[Part, Result]):
 
     @torch.no_grad()
     def _average_running_statistics(self) -> None:
-        """Set the running statistics of batch norms to their mean over all replicas, which saw different parts."""
+        """Set the running statistics of batch norms to their mean over all replicas."""
         if not self._running_statistics or self.total == 1:
             return
         mean = {name: self.models[0].get_buffer(name) for name in self._running_statistics}
@@ -135,7 +135,7 @@ class ThreadReplicas(Generic[Part, Result]):
 def open_replicas(
     model: nn.Module, threads: int, batch_tokens: int, group: ProcessGroup
 ) -> ThreadReplicas[Indices, Loss]:
-    """Return replicas for batches of this size; a single one on a GPU and for sharded weights."""
+    """Return replicas for batches of this size; on a GPU and for sharded weights a single one."""
     count = replica_count(threads, batch_tokens // group.world_size)
     if group.device.type != "cpu" or is_sharded(model):
         count = 1

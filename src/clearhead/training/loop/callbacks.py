@@ -1,4 +1,4 @@
-"""Interfaces through which a training reports: `Callback` for users, `RunLogger` for the run folder."""
+"""Interfaces for the output of a training: `Callback` for users, `RunLogger` for the run folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Figures of a run after an update."""
+    """Progress of a run after an update."""
 
     step: int
     steps: int
@@ -22,7 +22,7 @@ class Progress:
     loss: float  # smoothed loss per token
     rate: float
     tokens_per_second: float
-    unit: str  # what `tokens_per_second` counts: tok, texts, ...
+    unit: str  # of the predictions in `tokens_per_second`, such as tok or texts
     seconds: float
     seconds_left: float
     best: Validation | None
@@ -40,47 +40,50 @@ class Callback(Protocol):
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
         """Report a validation."""
 
-    def work(self, what: str, done: int, total: int) -> None:
-        """Report progress of long preparations; `total` is 0 if it is unknown."""
+    def work(self, activity: str, done: int, total: int) -> None:
+        """Report the progress of a long preparation such as "reading pairs"; `total` is 0 if it is unknown."""
 
 
 class NullCallback:
     """Callback that ignores everything."""
 
     def message(self, text: str) -> None:
-        """Ignore it."""
+        """Ignore the message."""
 
     def progress(self, progress: Progress) -> None:
-        """Ignore it."""
+        """Ignore the update."""
 
     def validation(self, step: int, validation: Validation, is_best: bool) -> None:
-        """Ignore it."""
+        """Ignore the validation."""
 
-    def work(self, what: str, done: int, total: int) -> None:
-        """Ignore it."""
+    def work(self, activity: str, done: int, total: int) -> None:
+        """Ignore the progress of a preparation."""
 
 
 class RunLogger(Protocol):
-    """Storage of a run's metrics and weights. The tensors belong to the running model and must not be kept."""
+    """Storage of a run's metrics and weights.
+
+    The tensors belong to the model in training: a logger must write them at once and not keep references.
+    """
 
     def record(self, entry: dict[str, Any]) -> None:
         """Append one line to the metrics."""
 
     def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
-        """Save the complete state; the weights of checkpoints are averaged at the end."""
+        """Save the complete state; with `is_checkpoint`, its weights may be averaged at the end of the run."""
 
     def save_best(self, step: int, weights: Weights, validation: Validation) -> None:
         """Save the best weights so far."""
 
 
 class NullRunLogger:
-    """Logger of all ranks except 0, which saves for all of them."""
+    """Logger that ignores everything, for all ranks except 0."""
 
     def record(self, entry: dict[str, Any]) -> None:
-        """Ignore it."""
+        """Ignore the metrics."""
 
     def save(self, state: TrainState, weights: Weights, optimizer: Weights, is_checkpoint: bool) -> None:
-        """Ignore it."""
+        """Ignore the state."""
 
     def save_best(self, step: int, weights: Weights, validation: Validation) -> None:
-        """Ignore it."""
+        """Ignore the weights."""

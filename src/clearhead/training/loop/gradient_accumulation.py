@@ -1,4 +1,4 @@
-"""The gradient of one update, computed on all cores of all processes, in smaller parts if memory is short.
+"""Gradient accumulation: the gradient of one update, computed on all cores, in smaller parts if memory is short.
 
 The loss of a batch is a sum over its examples divided by the tokens of the whole update, so the gradients of the parts
 of a batch sum to the gradient of the batch.
@@ -33,7 +33,7 @@ class MicroBatch:
 
 
 class GradientAccumulator:
-    """Computes gradients of batches. `log` receives one message when a batch has to be divided for the first time."""
+    """Accumulator of the gradients of batches. When a batch is divided for the first time, it logs a message."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class GradientAccumulator:
         self._has_logged = False
 
     def add(self, batches: Sequence[MicroBatch], step: int) -> float:
-        """Add the gradient of all batches, as a mean over their tokens, to the replicas, and return their loss.
+        """Add the gradient of the batches to the replicas and return their loss, both as means over all tokens.
 
-        Both are this process's share; the shares of all processes are to be summed.
+        Each process computes its share of gradient and loss; the caller sums them over all processes.
         """
         largest = max(len(batch.indices) for batch in batches)
         divisor = 1
@@ -80,7 +80,7 @@ class GradientAccumulator:
             )
 
     def _try(self, batches: Sequence[MicroBatch], step: int, divisor: int) -> float | None:
-        """Return the loss; None if memory was exhausted, and then no gradient is left."""
+        """Return the loss; if memory is exhausted, delete all gradients and return None."""
         tokens = sum(self.task.tokens(batch.indices) for batch in batches)
         loss = 0.0
         try:
@@ -88,7 +88,8 @@ class GradientAccumulator:
                 for round_number, parts in enumerate(self._rounds(batch.indices, divisor)):
                     seed = (step, number) if divisor == 1 else (step, number, round_number, divisor)
                     loss += self._add_parts(parts, batch.epoch, tokens, seed)
-                    if not parts and self.replicas.is_sharded:  # all ranks must run the layers: weight the result by 0
+                    if not parts and self.replicas.is_sharded:
+                        # All ranks must run the sharded layers: this rank computes any part and divides it by infinity.
                         idle = self.task.split(batch.indices, self.replicas.total)[:1]
                         self._add_parts(idle, batch.epoch, math.inf, seed)
             return loss
@@ -96,7 +97,7 @@ class GradientAccumulator:
             if not is_out_of_memory(error):
                 raise
         self.replicas.drop_gradients()
-        gc.collect()  # the error, the threads' results and their tensors refer to each other
+        gc.collect()  # frees tensors in reference cycles of the error and the threads' results
         return None
 
     def _rounds(self, indices: Indices, divisor: int) -> list[Sequence[Indices]]:

@@ -1,8 +1,8 @@
 """Settings of the operating-system process during a training: signal handlers and glibc's allocator.
 
-By default glibc returns freed memory at the end of its heap, and every large block, to the system. The next update
-requests as much again, and the system fills each page with zeros. Inside `no_malloc_trim` freed memory stays in the
-process, in the single arena that `share_memory` selects. Other C libraries are left unchanged.
+By default, glibc returns freed memory at the end of its heap, and every large block, to the system. The next update
+requests the same amount again, and the system fills each page with zeros. Inside `no_malloc_trim`, freed memory stays
+in the process, in the single arena that `use_single_arena` selects. Other C libraries are left unchanged.
 """
 
 import ctypes
@@ -28,11 +28,11 @@ _USUAL_THRESHOLD = 32 * 2**20  # the value that glibc's dynamic threshold reache
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "bad_alloc", "could not create a primitive", "could not create a memory")
 
 _lock = threading.Lock()
-_active = 0  # number of `no_malloc_trim` blocks that are open in any thread
+_active = 0  # number of open `no_malloc_trim` blocks in all threads
 
 
 class GracefulStop:
-    """The signal that requested the end of a run, if any. Several processes stop together after they agreed on it."""
+    """Signal that requested the end of a run, if any. Several processes agree on it in order to stop together."""
 
     def __init__(self, group: ProcessGroup = SINGLE_PROCESS) -> None:
         self._group = group
@@ -40,14 +40,14 @@ class GracefulStop:
 
     @property
     def signal(self) -> int:
-        """The signal, or 0."""
+        """Number of the signal, or 0. With several processes it is 0 until they have agreed."""
         return self._received if self._group.world_size == 1 else self._agreed
 
     def __bool__(self) -> bool:
         return bool(self.signal)
 
     def agree(self) -> None:
-        """Propagate a signal of one process to all; all processes must call this after the same update."""
+        """Send the signal of one process to all; all processes must call this after the same update."""
         self._agreed = int(self._group.max(self._received))
 
     @contextmanager
@@ -76,17 +76,20 @@ class GracefulStop:
 
 
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Return whether memory was exhausted; torch has an exception class for GPUs, but only messages for CPUs."""
+    """Return whether memory was exhausted.
+
+    torch has an exception class for GPUs; on CPUs only the message distinguishes the error.
+    """
     text = str(error)
     # a "primitive descriptor" that cannot be created is an unsupported operation
     has_message = any(message in text for message in _OUT_OF_MEMORY) and "primitive descriptor" not in text
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or has_message
 
 
-def share_memory() -> None:
-    """Make all threads that start from now on allocate from one arena, for the rest of the process.
+def use_single_arena() -> None:
+    """Let all threads that start after this call allocate from one malloc arena, for the rest of the process.
 
-    glibc reads this option only once. Threads that started before, such as those of tokenizers, have their own arenas,
+    glibc reads this option only once. Threads that started earlier, such as those of tokenizers, have separate arenas,
     which later threads may share. An arena setting in the environment takes precedence.
     """
     if "MALLOC_ARENA_MAX" not in os.environ and "malloc.arena" not in os.environ.get("GLIBC_TUNABLES", ""):
@@ -95,7 +98,7 @@ def share_memory() -> None:
 
 @contextmanager
 def no_malloc_trim() -> Iterator[None]:
-    """Keep freed memory in the process; after the last such block glibc returns it step by step."""
+    """Keep freed memory in the process; after the last open block of this kind, glibc returns it step by step."""
     _change_active(1)
     try:
         yield
@@ -104,7 +107,7 @@ def no_malloc_trim() -> Iterator[None]:
 
 
 def _change_active(difference: int) -> None:
-    """Count the open blocks, and set the thresholds when the first opens or the last closes."""
+    """Count the open blocks; set the thresholds when the first block opens or the last one closes."""
     global _active
     with _lock:
         _active += difference
@@ -118,7 +121,7 @@ def _change_active(difference: int) -> None:
 
 
 def _mallopt(option: int, value: int) -> bool:
-    """Set an allocator option; return False if glibc refuses the value, True also where there is no such option."""
+    """Set an allocator option; return False only if glibc refuses the value, True also where there is no mallopt."""
     if sys.platform != "linux":
         return True
     library = ctypes.CDLL(None)

@@ -16,41 +16,41 @@ from clearhead.tasks.trainable.task import Validation
 
 EMA = "ema"
 EMA_WARMUP = 10  # the decay is at most (1 + n) / (10 + n) at update n, so that the first weights lose their influence
-RECENT_UPDATES = 50  # updates over which the shown speed is averaged
+RECENT_UPDATES = 50  # number of updates over which the displayed speed is averaged
 
 Clock = Callable[[], float]
 
 
 class SchedulePlan(BaseModel):
-    """Number of updates of a run that was planned again, and how they map to its learning-rate schedule.
+    """Number of updates of a replanned run, and their mapping to the learning rate schedule.
 
-    The rest of the schedule is stretched or compressed to the rest of the updates, so that it has no jump and still
-    ends at its minimum.
+    The rest of the schedule is stretched or compressed to the remaining updates, so that the learning rate does not
+    jump and still ends at its minimum.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int
     start: int
-    """The update at which the plan was made."""
+    """Update at which the run was replanned."""
     position: float
-    """The position in the original schedule at that update."""
+    """Position in the original schedule at that update."""
 
     def position_of(self, step: int, schedule_steps: int) -> float:
-        """Return the position of an update in the original schedule, which has `schedule_steps` updates."""
+        """Return the position of update `step` in the original schedule, which has `schedule_steps` updates."""
         share = (step - self.start) / max(1, self.steps - self.start)
         return self.position + share * (schedule_steps - self.position)
 
 
 class TrainState(BaseModel):
-    """Counters of a run after an update: everything that the loop needs to resume, except tensors."""
+    """State of the training loop after an update: everything needed to resume, except tensors."""
 
     model_config = ConfigDict(extra="forbid")
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    """Number of batches of the epoch's plan that were used."""
+    """Number of batches of the epoch that were used."""
     tokens: int = 0
     nonfinite_steps: int = 0
     """Number of updates that were skipped because the loss or the gradient was not finite."""
@@ -62,26 +62,26 @@ class TrainState(BaseModel):
     best_step: int = 0
     validations: int = 0
     validated_step: int = 0
-    """The step of the last validation."""
+    """Step of the last validation."""
     last_validation: Validation | None = None
     next_validation_step: int = 0
-    """The step of the next validation of a run with --minutes; 0: `training.validate_every` decides."""
+    """Step of the next validation of a run with --minutes; 0 if `training.validate_every` determines it."""
     plan: SchedulePlan | None = None
-    """Set when a run with --minutes was planned again."""
+    """Plan of a run with --minutes that was replanned; None before."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     seconds_validating: float = 0.0
     seconds_at_validation: float = 0.0
-    """Time used when the last validation ended."""
+    """Time used up to the end of the last validation."""
     seconds_per_update: float = 0.0
-    """Expected time, from the updates before the last validation; 0 before the first validation."""
+    """Expected time per update, measured before the last validation; 0 before the first validation."""
     seconds_per_validation: float = 0.0
     """Duration of the last validation."""
 
     def record_updates(self, recent: float) -> None:
-        """Set the expected time per update: the mean since the last validation, or `recent` if that is longer.
+        """Set the expected time per update to the mean since the last validation, or to `recent` if that is longer.
 
-        Call this before the next validation. A machine that has just become slower is expected to stay slower.
+        This is called before a validation. A machine that has just become slower is expected to stay slower.
         """
         if self.step > self.validated_step:
             mean = (self.seconds - self.seconds_at_validation) / (self.step - self.validated_step)
@@ -102,7 +102,7 @@ class Throughput:
         self._clock = clock
         self._start = clock() - state.seconds
         self._cpu_start = time.process_time() - state.cpu_seconds
-        self._recent = [(clock(), 0)]  # (time, tokens) of the last updates, preceded by the time of their start
+        self._recent = [(clock(), 0)]  # (end time, tokens) of the last updates; the first entry is their start time
         self._tokens_per_second = 0.0
 
     def write_times(self, state: TrainState) -> None:
@@ -114,7 +114,7 @@ class Throughput:
         self._recent = [*self._recent[1 - RECENT_UPDATES :], (self._clock(), tokens)]
 
     def restart(self) -> None:
-        """Forget the last updates, after something else took time."""
+        """Discard the last updates, because something else, such as a validation, has taken time since then."""
         self._recent = [(self._clock(), 0)]
 
     def seconds_per_update(self) -> float:
@@ -141,7 +141,7 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opt
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
-    """Return the optimizer's tensors by name, not copied: moments and update count of each weight that has them."""
+    """Return the optimizer's tensors by name, without copying: moments and update count of each trained weight."""
     return {
         f"{name}:{key}": tensor
         for name, parameter in model.named_parameters()
@@ -150,7 +150,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weigh
 
 
 def restore_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Weights) -> None:
-    """Restore what `optimizer_state` returned; sharded weights take their shard of it."""
+    """Restore the tensors that `optimizer_state` returned; a sharded weight receives its shard."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
     for key, tensor in tensors.items():
@@ -172,7 +172,7 @@ def _place_like(tensor: Tensor, parameter: nn.Parameter) -> Tensor:
 
 @torch.no_grad()
 def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
-    """Move the average of each weight towards its value after update `step`; the first call initialises it."""
+    """Update the moving average of each weight after update `step`; the first call initializes it."""
     weights = [parameter for group in optimizer.param_groups for parameter in group["params"]
                if optimizer.state.get(parameter)]  # fmt: skip
     for parameter in weights:
@@ -182,7 +182,10 @@ def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> Non
 
 
 def ema_weights(optimizer: torch.optim.Optimizer, model: nn.Module) -> Weights:
-    """Return the average of each weight, not copied; tensors without one, such as running statistics, unchanged."""
+    """Return the moving average of each weight, without copying.
+
+    Tensors without an average, such as running statistics, are returned with their current values.
+    """
     return {
         name: optimizer.state.get(tensor, {}).get(EMA, tensor) if isinstance(tensor, nn.Parameter) else tensor
         for name, tensor in named_weights(model).items()

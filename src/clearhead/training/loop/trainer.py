@@ -1,7 +1,7 @@
 """The training loop: updates, validations, early stopping, and the best weights so far.
 
-The trainer knows tasks, but neither model families nor text; a `RunLogger` writes its results to disk. All randomness
-is a pure function of the seed and the update, so a trainer that is given the state, weights and optimizer tensors of
+The trainer depends on tasks, but neither on model families nor on text; a `RunLogger` writes its results to disk. All
+randomness is a pure function of the seed and the update, so a trainer with the state, weights and optimizer tensors of
 another one continues exactly like it. Several processes run the same loop in step: each computes its share of every
 gradient and makes every update, and only rank 0 validates and saves.
 """
@@ -38,33 +38,33 @@ from clearhead.training.loop.train_state import (
     update_ema,
 )
 
-SMOOTHING = 0.98  # of the shown loss: an average over about the last fifty updates
-CURVE_POINTS = 100  # fewest points of a recorded curve, if there are as many updates
+SMOOTHING = 0.98  # the displayed loss is an average over about the last 50 updates
+CURVE_POINTS = 100  # smallest number of points of a recorded curve, if the run has that many updates
 Reason = Literal["finished", "stopped early", "interrupted"]
 
 
-def smoothed(average: float, loss: float, count: int) -> float:
-    """Return the moving average after loss number `count`; during the first updates it is the plain mean."""
+def moving_average(average: float, loss: float, count: int) -> float:
+    """Return the moving average after the loss of update `count`; during the first updates it is the plain mean."""
     return loss if math.isnan(average) else average + max(1 - SMOOTHING, 1 / max(1, count)) * (loss - average)
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """Figures at the end of a run."""
+    """Reason for the end of a run, with its length and times."""
 
     reason: Reason
     step: int
     steps: int
     epochs: float
     seconds: float
-    cpu_seconds: float  # sum over all cores: the computation itself, also on a machine with other load
+    cpu_seconds: float  # summed over all cores, which measures the computation even if other programs run
     tokens: int
     nonfinite_steps: int
     signal: int  # the signal that interrupted the run, or 0
 
 
 class Trainer:
-    """Trains one model on one task."""
+    """Training loop of one model on one task."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Trainer:
         validation_model: nn.Module | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`validation_model` receives the weights to be validated if those of `model` are sharded."""
+        """`validation_model` is loaded with the weights to be validated if those of `model` are sharded."""
         self.task, self.model, self.config = task, model, config
         self.schedule, self.callback, self.logger, self.threads = schedule, callback, logger, threads
         self.group, self.validation_model = group, model if validation_model is None else validation_model
@@ -91,7 +91,7 @@ class Trainer:
 
     @property
     def timetable(self) -> Timetable:
-        """Length of the run, its validations and its learning rates in the current state."""
+        """Timetable of the run in the current state."""
         return Timetable(self.state, self.config, self.schedule)
 
     def restore(self, state: TrainState, optimizer: Weights) -> None:
@@ -100,7 +100,7 @@ class Trainer:
         restore_optimizer_state(self.optimizer, self.model, optimizer)
 
     def run(self) -> TrainingOutcome:
-        """Train until all updates are done, validations bring no gain, or a signal arrives."""
+        """Train until all updates are done, validations stop improving, or a signal arrives."""
         self._throughput = Throughput(self.state, self._clock)
         config = self.config
         with (
@@ -116,7 +116,7 @@ class Trainer:
         return self._outcome(reason)
 
     def _outcome(self, reason: Reason) -> TrainingOutcome:
-        """Return the figures of the run."""
+        """Return the outcome of the run."""
         state = self.state
         (cpu_seconds,) = self.group.sum(state.cpu_seconds)
         return TrainingOutcome(
@@ -175,7 +175,7 @@ class Trainer:
         if math.isfinite(loss) and bool(norm.isfinite()):
             state.nonfinite_in_a_row = 0
             self._step_optimizer(summed, norm)
-            state.loss = smoothed(state.loss, loss, state.step - state.nonfinite_steps)
+            state.loss = moving_average(state.loss, loss, state.step - state.nonfinite_steps)
         else:
             self._skip_update(batches, loss, float(norm))
         self.optimizer.zero_grad()
@@ -212,7 +212,7 @@ class Trainer:
             )
 
     def _report(self) -> None:
-        """Report the figures of the update, and record some of them for the curves."""
+        """Report the progress after the update, and record points of the curves."""
         state, timetable = self.state, self.timetable
         self._throughput.write_times(state)
         speed, rate, steps = self._throughput.tokens_per_second(), timetable.rate, timetable.steps
@@ -229,18 +229,18 @@ class Trainer:
     # Checkpoints
 
     def _save_and_validate(self) -> None:
-        """Save and validate if that is due; after a signal only save, and validate when the run is resumed."""
+        """Save and validate if due; after a signal only save, because the resumed run makes a missing validation."""
         state, plan = self.state, self.state.plan
         is_checkpoint = self.timetable.is_checkpoint
         if is_checkpoint:
             self._save(is_checkpoint)
         if state.validated_step != state.step and not self._stop and self._is_validation_due():
             self._validate()
-            if is_checkpoint or state.plan != plan:  # a new plan is saved at once, so that a resumed run follows it
+            if is_checkpoint or state.plan != plan:  # a new plan is saved at once, so that a resumed run has it too
                 self._save(self.timetable.is_checkpoint)
 
     def _is_validation_due(self) -> bool:
-        """Return whether to validate now; with --minutes the clocks decide, and all processes have to agree."""
+        """Return whether to validate now; with --minutes this depends on clocks, so one process decides for all."""
         is_due = self.timetable.is_validation_due()
         return self.group.max(float(is_due)) > 0 if self.config.minutes else is_due
 
@@ -270,10 +270,10 @@ class Trainer:
     def score(
         self, weights: Weights | None = None, task: TrainingTask[Any] | None = None, decode: Decode | None = None
     ) -> Validation:
-        """Validate the given or the current weights on this task or another one; only rank 0 may call this.
+        """Return the validation of the given or current weights on this or another task; only rank 0 may call this.
 
-        After the first validation with a score all others have one too, so that they can be compared. Another task is
-        always decoded.
+        After the first validation with a score, all later ones decode too, so that they can be compared. Another task
+        is always decoded.
         """
         best = self.state.best
         if decode is None and task is None and (best is None or best.score is None):
@@ -292,7 +292,7 @@ class Trainer:
                 "or start again with a lower training.batch_tokens or training.validate_lines"
             ) from error
         if self.validation_model is not self.model:
-            self.validation_model.cpu()  # frees memory of the GPU
+            self.validation_model.cpu()  # frees GPU memory
         return validation
 
     def _validate(self) -> None:
@@ -318,7 +318,7 @@ class Trainer:
         self._stop.agree()
 
     def _score_on_rank0(self, weights: Weights) -> tuple[Validation, float]:
-        """Return rank 0's validation and its duration on all ranks."""
+        """Validate on rank 0, and return the validation and its duration on all ranks."""
         start = self._clock()
         text = ""
         if self.group.is_rank0:
@@ -327,7 +327,7 @@ class Trainer:
         return Validation.from_text(text), seconds
 
     def _plan_rest(self) -> None:
-        """Fit the remaining updates to the remaining time of rank 0's clock."""
+        """Fit the number of remaining updates to the remaining time, by the clock of rank 0."""
         previous = self.timetable.steps
         plan = json.loads(self.group.broadcast_text(json.dumps(self.timetable.fit())))
         self.timetable.change(*plan)

@@ -1,4 +1,4 @@
-"""Automatic choices: settings from the amount of data and the time, and the length of a run from measured updates."""
+"""Automatic configuration: settings from the amount of data and the time, and the length of a run from its speed."""
 
 import math
 import resource
@@ -18,22 +18,23 @@ from clearhead.training.loop.gradient_accumulation import GradientAccumulator, M
 from clearhead.training.loop.schedule import MIN_STEPS, VALIDATION_SHARE
 
 LENGTH = ("steps", "epochs", "minutes")
-# Rules of thumb, not fitted to measurements. (up to this many pairs, value): small corpora overfit large vocabularies.
+# Rules of thumb, not fitted to measurements. Each row is (number of pairs below which it applies, value). Small corpora
+# have small vocabularies and a high dropout because they overfit.
 VOCABULARY_SIZES = ((2_000, 1_000), (10_000, 3_000), (60_000, 6_000), (300_000, 10_000), (2_000_000, 16_000))
 LARGEST_VOCABULARY = 32_000
 DROPOUT_RATES = ((60_000, 0.3), (200_000, 0.2))
 SMALLEST_DROPOUT = 0.1
 SMALL_PAIRS = 100_000  # enough data for preset small
 BASE_PAIRS = 2_000_000  # enough data for the paper's base model
-SMALL_MINUTES = 60  # with less time, preset small sees the data too rarely on two cores
+SMALL_MINUTES = 60  # in less time, preset small makes too few epochs on two cores
 BASE_MINUTES = 24 * 60
 
-BENCHMARK_SECONDS = 4.0  # longest measurement; with --minutes up to 1.5 times as long
+BENCHMARK_SECONDS = 4.0  # duration of the measurement; with --minutes up to 1.5 times as long
 
 
 @dataclass(frozen=True)
 class AutoConfig:
-    """Chosen settings with their reasons."""
+    """Automatically chosen settings with their reasons."""
 
     preset: str
     settings: dict[str, Any]
@@ -41,11 +42,18 @@ class AutoConfig:
 
 
 def choose_config(
-    pairs: int, noun: str, settings: Mapping[str, Any], preset: str, *, is_start: bool = False, has_text: bool = True
+    pairs: int,
+    noun: str,
+    settings: Mapping[str, Any],
+    preset: str,
+    *,
+    is_finetuning: bool = False,
+    has_text: bool = True,
 ) -> AutoConfig:
-    """Return settings for this many examples; those in `settings` or in a named preset are not chosen.
+    """Return settings for `pairs` examples; values in `settings` or in a named preset are not changed.
 
-    `is_start`: training starts from a model, whose shape and tokenizer are used. `has_text`: there is a tokenizer.
+    `is_finetuning` means that shape and tokenizer are those of a pretrained model, and `has_text` that there is a
+    tokenizer. `noun` names the examples in the reasons.
     """
     lengths = {key: float(settings.get("training", {}).get(key, 0)) for key in LENGTH}
     reasons, chosen = [], dict[str, Any]()
@@ -57,31 +65,36 @@ def choose_config(
             chosen = merge(chosen, {section: {field: value}})
             reasons.append(f"{section}.{field}={value}: {reason}")
 
-    if not preset and not is_start:
+    if not preset and not is_finetuning:
         preset, reason = _choose_preset(pairs, noun, lengths["minutes"])
         reasons.append(f"preset {preset}: {reason}")
         rate = _by_size(DROPOUT_RATES, pairs, SMALLEST_DROPOUT)
-        choose("model", "dropout", rate, f"{pairs:,} {noun} {'overfit soon' if rate > 0.1 else 'are many'}")
-    if has_text and not is_start and settings.get("tokenizer", {}).get("kind") not in ("pretokenized", "char"):
+        choose(
+            "model",
+            "dropout",
+            rate,
+            f"{pairs:,} {noun} {'overfit easily' if rate > SMALLEST_DROPOUT else 'hardly overfit'}",
+        )
+    if has_text and not is_finetuning and settings.get("tokenizer", {}).get("kind") not in ("pretokenized", "char"):
         size = _by_size(VOCABULARY_SIZES, pairs, LARGEST_VOCABULARY)
         choose("tokenizer", "vocab_size", size, f"fits {pairs:,} {noun}")
     if pairs < 10_000:
         choose("training", "batch_tokens", 2048, "small corpora need more updates")
     else:
-        choose("training", "batch_tokens", 4096, "the usual; enough for two cores")
+        choose("training", "batch_tokens", 4096, "the default, enough for two cores")
     if not any(lengths.values()):
-        choose("training", "epochs", default_epochs(pairs), "no time was given; --minutes sets it")
-        choose("training", "patience", 5, "stops when five validations in a row bring no gain")
+        choose("training", "epochs", default_epochs(pairs), "no length was set; --minutes, --epochs or --steps sets it")
+        choose("training", "patience", 5, "training stops after five validations in a row without improvement")
     return AutoConfig(preset, chosen, reasons)
 
 
 def default_epochs(pairs: int) -> int:
-    """Return the epochs of a run without a length, which ends earlier when validations bring no gain."""
+    """Return the epochs of a run without a length, which ends earlier when validations stop improving."""
     return min(60, max(5, 1_000_000 // pairs))
 
 
 def without_zero_length(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without lengths if all of them are 0, which means the same as none."""
+    """Return the settings without steps, epochs and minutes if all of them are 0, which means unset."""
     training = settings.get("training", {})
     if any(float(training.get(key, 0)) for key in LENGTH):
         return dict(settings)
@@ -89,7 +102,7 @@ def without_zero_length(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choose_preset(pairs: int, noun: str, minutes: float) -> tuple[str, str]:
-    """Return a preset with the reason."""
+    """Return a preset and the reason for it."""
     if pairs >= BASE_PAIRS and minutes >= BASE_MINUTES:
         return "paper-base", f"{pairs:,} {noun} and a day or more suffice for the paper's base model"
     if pairs >= SMALL_PAIRS and (not minutes or minutes >= SMALL_MINUTES):
@@ -100,13 +113,13 @@ def _choose_preset(pairs: int, noun: str, minutes: float) -> tuple[str, str]:
 
 
 def _by_size(table: tuple[tuple[int, Any], ...], pairs: int, default: Any) -> Any:
-    """Return the value of the first row whose limit exceeds the number of pairs."""
+    """Return the value of the first row whose limit exceeds the number of pairs, else the default."""
     return next((value for limit, value in table if pairs < limit), default)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Length of a run and its memory, from measured updates."""
+    """Estimated length and memory of a run, from measured updates."""
 
     steps: int
     epochs: float
@@ -115,7 +128,7 @@ class Estimate:
     memory_mib: float  # peak of this process during the measurement
 
     def minutes_of(self, epochs: float) -> float:
-        """Return the minutes of this many passes over the data, with validations."""
+        """Return the minutes of a number of epochs, validations included."""
         updates = epochs * self.steps / self.epochs
         return updates * self.seconds_per_update / (1 - VALIDATION_SHARE) / 60
 
@@ -131,7 +144,7 @@ class Estimate:
         return (
             f"one epoch is {updates:,} updates, about {_format_minutes(self.minutes_of(1))} minutes; useful duration: "
             f"up to {epochs} epochs, about {_format_minutes(self.minutes_of(epochs))} minutes (the default for this "
-            "amount of data, which stops earlier when validations bring no gain)"
+            "amount of data, which stops earlier when validations stop improving)"
         )
 
     @property
@@ -146,7 +159,7 @@ class Estimate:
 
 
 def _format_minutes(minutes: float) -> str:
-    """Return minutes with the significant digits: 87, 2.7, 0.37."""
+    """Return minutes with two significant digits below 10, such as 2.7 or 0.37, and else as an integer."""
     return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}" if minutes >= 1 else f"{minutes:.2f}"
 
 
@@ -157,7 +170,7 @@ def benchmark_step(
     threads: int,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Estimate:
-    """Return the length of the run; with --minutes the number of updates is fixed here, once, for all processes."""
+    """Return the estimated length of the run; with --minutes, this determines its number of updates."""
     budget = min(1.5 * BENCHMARK_SECONDS, 0.6 * config.minutes) if config.minutes else BENCHMARK_SECONDS
     per_update = seconds_per_update(task, model, config, threads, budget, group)
     updates_per_epoch = len(task.plan(0)) / config.gradient_accumulation
@@ -173,7 +186,7 @@ def benchmark_step(
 
 
 def steps_of_epochs(epochs: float, updates_per_epoch: float) -> int:
-    """Return the number of updates of this many passes over the data, rounded up."""
+    """Return the number of updates of a number of epochs, rounded up."""
     return max(1, math.ceil(round(epochs * updates_per_epoch, 6)))  # 0.07 x 100 is 7.000000000000001
 
 
@@ -185,10 +198,10 @@ def seconds_per_update(
     budget: float,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> float:
-    """Return the measured time of an update: gradients of batches from the first epoch, without changing weights.
+    """Return the measured time of an update, from computing gradients of random batches without changing weights.
 
-    Several processes measure in step, including their communication, and the slowest counts. The first third is
-    discarded, because caches are still cold; the median of the rest ignores moments in which other programs ran.
+    Several processes measure together, including their communication, and the slowest determines the result. The first
+    third is discarded because caches are cold, and the median of the rest excludes moments in which other programs ran.
     """
     plan = task.plan(0)
     seconds: list[float] = []

@@ -1,7 +1,7 @@
-"""Fine-tuning: a training that starts from a trained model.
+"""Fine-tuning: a training that starts from a pretrained model.
 
-The shape, the tokenizer and all matching weights come from the trained model; a head for another task is newly
-initialised.
+The shape, the tokenizer and all matching weights are those of the pretrained model; a head for another task is newly
+initialized.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def tokenizer_from_text(text: str) -> Tokenizer | None:
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A trained model from which another training starts."""
+    """Pretrained model from which a training starts."""
 
     folder: Path
     config: Config
@@ -52,9 +52,9 @@ class PretrainedModel:
     def base(self, task: Task) -> dict[str, Any]:
         """Return the base settings: task defaults, overridden by the pretrained model's shape and tokenizer."""
         model = self.config.model.model_dump()
-        own = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "generation" else set())
+        task_specific = {"head", "num_labels"} | ({"pooling"} if self.config.model.head == "generation" else set())
         inherited = {
-            "model": {name: value for name, value in model.items() if name not in own},
+            "model": {name: value for name, value in model.items() if name not in task_specific},
             "tokenizer": self.config.tokenizer.model_dump(),
         }
         merged = configs.merge(task.base, inherited)
@@ -72,7 +72,7 @@ class PretrainedModel:
         return merged
 
     def check(self, draft: Config) -> None:
-        """Raise ConfigError for another model family or another tokenizer, for which the weights cannot be used."""
+        """Raise ConfigError if model family or tokenizer differ, since the weights could not be used."""
         family, pretrained_family = draft.model.family, self.config.model.family
         if family != pretrained_family:
             raise ConfigError(
@@ -88,7 +88,7 @@ class PretrainedModel:
                 )
 
     def load_into(self, model: nn.Module, config: Config, callback: Callback) -> None:
-        """Load the trained weights into a new model and report which of its tensors are newly initialised."""
+        """Load the pretrained weights into a new model and report which tensors are newly initialized."""
         new = named_weights(model)
         self._check_shapes(new, config)
         trained = self.weights
@@ -104,11 +104,11 @@ class PretrainedModel:
         ignored = f"; not loaded: {', '.join(unused)}" if unused else ""
         callback.message(
             f"loaded {len(new) - len(missing)} tensors from {self.folder}; "
-            f"newly initialised: {', '.join(missing) or 'none'}{ignored}"
+            f"newly initialized: {', '.join(missing) or 'none'}{ignored}"
         )
 
     def _check_shapes(self, new: Weights, config: Config) -> None:
-        """Raise ConfigError if a tensor outside the head has another shape than the trained one."""
+        """Raise ConfigError if a tensor outside the head has another shape than in the pretrained model."""
         for name in new.keys() & self.weights.keys():
             shape, trained_shape = tuple(new[name].shape), tuple(self.weights[name].shape)
             if shape != trained_shape and not name.startswith(HEAD):
@@ -118,12 +118,12 @@ class PretrainedModel:
                 )
 
     def _has_other_labels(self, config: Config) -> bool:
-        """Return whether the output layer has another meaning, even if it has the same size."""
+        """Return whether the output layer is for other labels, even if it has the same size."""
         if config.model.head != self.config.model.head:
             return True
         return bool(config.labels) and (config.labels, config.task) != (self.config.labels, self.config.task)
 
     def _image_sizes(self, config: Config) -> str:
-        """Return both image sizes if they differ, to explain a shape that does not fit."""
+        """Return a note with both image sizes if they differ, else an empty string."""
         trained, new = (f"{model.image_size}x{model.image_size}" for model in (self.config.model, config.model))
         return f" (images of {trained} there, of {new} here)" if trained != new else ""

@@ -1,9 +1,9 @@
-"""Forgetting in fine-tuning: the old model's validation records, scored before and after the training.
+"""Measurement of forgetting in fine-tuning: the old model's validation records, scored before and after the training.
 
     DIR/training/validation/        up to 500 validation records of the run, for runs that start from its model
-    DIR/training/old_validation/    those of the model that the run started from; before.json has its score on them
+    DIR/training/old_validation/    records of the model that the run started from, and its score in before.json
 
-Both are JSONL, or CoNLL for tagged sentences. They stay in `training/`, which no export copies.
+Records are stored as JSONL, or as CoNLL for tagged sentences. No export copies the folder `training/`.
 """
 
 import json
@@ -35,7 +35,7 @@ from clearhead.training.setup.finetune import PretrainedModel
 
 VALIDATION = "validation"
 OLD_VALIDATION = "old_validation"
-FACTS = "before.json"
+BEFORE = "before.json"
 MAX_DROP = 1.0
 """Largest drop without a warning, of a score from 0 to 100."""
 MAX_DROP_LOG_PROB = 0.05
@@ -48,13 +48,13 @@ class OldValidation:
     """Validation records of the model that training starts from, and its score on them."""
 
     config: Config
-    """Settings of the old model, with the tags of these records."""
+    """Settings of the old model, with the language tags of these records."""
     records: Sequence[Record]
     before: Validation | None = None
-    """Score of the old model; None if the new model has other labels and cannot be compared."""
+    """Validation of the old model; None if the models have different labels and cannot be compared."""
 
     def is_comparable_to(self, config: Config) -> bool:
-        """Return whether a model with these settings has the old labels, so that it can be scored on the records."""
+        """Return whether a model with these settings has the old labels and can be scored on the records."""
         return config.labels == self.config.labels
 
     def check_labels(self, config: Config, is_explicit: bool, log: Log) -> None:
@@ -68,7 +68,7 @@ class OldValidation:
 
     @property
     def hashes(self) -> frozenset[float]:
-        """Hashes of the records' inputs, with which replay excludes them."""
+        """Hashes of the records' inputs, by which they are excluded from replay."""
         return frozenset(hash_fraction(record.fields[0].encode()) for record in self.records)
 
     def task(self, model: ModelConfig, tokenizer: Tokenizer | None) -> TrainingTask[Any]:
@@ -79,7 +79,7 @@ class OldValidation:
         return get_task(config.task).prepare(config, records, tokenizer, lambda _: None).task
 
     def score_old_model(self, folder: Path, tokenizer: Tokenizer | None, threads: int, log: Log) -> "OldValidation":
-        """Return this with the score of the old model in a folder."""
+        """Return the validation set with the score of the old model, which is loaded from `folder`."""
         log(f"scoring {self.description} with the old model; this time is not part of --minutes")
         loaded = bundle.load(folder)
         model = build_model(configs.parse(loaded.config).model)
@@ -93,23 +93,23 @@ class OldValidation:
 
     @property
     def description(self) -> str:
-        """The name and size of the set in messages."""
+        """Name and size of the set in messages."""
         return f"old validation set ({len(self.records):,} {get_task(self.config.task).record_name})"
 
     def save(self, training: Path) -> None:
-        """Write records and score into a run's `training/`; the score last, because it makes the set valid."""
+        """Write records and score into a run's `training/`; the score is last, because it makes the set valid."""
         folder = training / OLD_VALIDATION
         facts = {
             "config": self.config.model_dump(),
             "before": asdict(self.before) if self.before else None,
         }
         write_records(folder, self.records, self.config.data.source_tags)
-        write_atomically(folder / FACTS, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(folder / BEFORE, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, training: Path) -> "OldValidation | None":
-        """Return the set that `save` wrote; None if the run has no old validation set."""
-        path = training / OLD_VALIDATION / FACTS
+        """Return the validation set that `save` wrote; None if the run has none."""
+        path = training / OLD_VALIDATION / BEFORE
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             before = Validation.from_text(json.dumps(facts["before"])) if facts["before"] else None
@@ -133,7 +133,7 @@ class ForgettingReport:
 
     @property
     def change(self) -> float:
-        """The difference of the scores; negative if the model became worse."""
+        """Difference of the scores, negative if the model became worse."""
         assert self.after.score is not None and self.before.score is not None, "old records are always decoded"
         return self.after.score - self.before.score
 
@@ -161,11 +161,13 @@ class ForgettingReport:
         }
 
 
-def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Log) -> OldValidation | None:
-    """Return the validation records of the old model: the files of --old-valid, or those that its run saved.
+def find_old_validation(
+    pretrained: PretrainedModel, task: str, paths: Sequence[Path], log: Log
+) -> OldValidation | None:
+    """Return the validation set of the old model, from the files of --old-valid or from its run folder.
 
-    Without records, or for another task, log one sentence and return None; raise ConfigError or DataError if
-    --old-valid was given and cannot be scored.
+    Without records, or for another task, log the reason and return None. Raise ConfigError or DataError if the files of
+    --old-valid cannot be scored.
     """
     problem = ""
     if pretrained.config.task != task:
@@ -184,13 +186,13 @@ def find_old(pretrained: PretrainedModel, task: str, paths: Sequence[Path], log:
         else:
             if old:
                 return old
-            problem = f"{pretrained.folder} has no validation records; give some with --old-valid FILE"
+            problem = f"{pretrained.folder} has no validation records; add --old-valid FILE"
     log(f"forgetting is not measured: {problem}")
     return None
 
 
 def _read_old(pretrained: PretrainedModel, paths: Sequence[Path], log: Log) -> OldValidation | None:
-    """Return at most 500 of the old validation records; None without files."""
+    """Return a validation set of at most 500 records; None if there are no files."""
     if paths:
         old = _read(pretrained.config, parse_file_arguments(paths), log)
     else:
@@ -213,13 +215,13 @@ def _read(config: Config, named: WeightedFiles, log: Log) -> OldValidation:
     if bool(named.tags) != bool(tags):
         expected = f"a tag, such as {named.files[0]}@{tags[0]}" if tags else "no tags"
         raise ConfigError(f"the old model was trained with{'' if tags else 'out'} tags; give --old-valid {expected}")
-    own = {
+    changes = {
         "source_tags": tuple(named.tags),
         "validation_tags": tuple(named.tags),
         "file_weights": (),
         "sampling_temperature": 1.0,
     }
-    config = configs.override(config, {"data": own})
+    config = configs.override(config, {"data": changes})
     files = TrainingFiles(named.files, named.files, minimum=1)
     records = get_task(config.task).load_records(files, config, lambda _: None)
     for line in records.corpus.skips.messages():
@@ -228,7 +230,7 @@ def _read(config: Config, named: WeightedFiles, log: Log) -> OldValidation:
 
 
 def _config_for_written_records(config: Config) -> Config:
-    """Return the settings that read files of `write_records`: only the columns are different."""
+    """Return the settings for reading the files of `write_records`, which differ in their table format."""
     columns = "text=text,label=label" if config.task == "classify" else ""
     data = {"columns": columns, "header": "auto", "quoting": False, "delimiter": "auto"}
     return configs.override(config, {"data": data})
@@ -241,7 +243,7 @@ def _written_files(folder: Path, config: Config) -> WeightedFiles:
 
 
 def old_valid_facts(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return names and fingerprint of the files of --old-valid, which a resumed run must find unchanged."""
+    """Return names and fingerprint of the --old-valid files, which must be unchanged when the run is resumed."""
     if not paths:
         return {}
     named, digest = parse_file_arguments(paths), blake2b(digest_size=16)
@@ -268,7 +270,7 @@ def write_records(folder: Path, records: Sequence[Record], tags: Sequence[str]) 
         ) from error
 
 
-def compare(
+def report_forgetting(
     old: OldValidation, task: TrainingTask[Any], after: Validation, has_replay: bool, log: Log
 ) -> Mapping[str, Any]:
     """Report both scores, with a warning if the model became worse, and return the summary for the manifest."""
@@ -295,5 +297,5 @@ def format_score(validation: Validation) -> str:
 
 
 def _digits(validation: Validation) -> int:
-    """Return the number of decimals of a shown score."""
+    """Return the number of decimals with which a score is displayed."""
     return 3 if validation.score_name == "log_prob" else 1

@@ -27,7 +27,7 @@ from clearhead.training.distributed.process_group import ProcessGroup
 from clearhead.training.loop.callbacks import Callback
 from clearhead.training.setup.auto_config import choose_config, default_epochs, without_zero_length
 from clearhead.training.setup.finetune import PretrainedModel, tokenizer_from_text, tokenizer_to_text
-from clearhead.training.setup.forgetting import OLD_VALIDATION, OldValidation, find_old, old_valid_facts
+from clearhead.training.setup.forgetting import OLD_VALIDATION, OldValidation, find_old_validation, old_valid_facts
 from clearhead.training.setup.request import ResolvedRequest, check_ids, check_request
 
 REPLAY_EXAMPLES = "replay_examples"
@@ -35,7 +35,7 @@ REPLAY_EXAMPLES = "replay_examples"
 
 @dataclass(frozen=True)
 class RunContext:
-    """The request of a run, the receiver of its messages, and its processes."""
+    """Request, callback and processes of a run."""
 
     request: ResolvedRequest
     callback: Callback
@@ -44,18 +44,18 @@ class RunContext:
 
 @dataclass(frozen=True)
 class RunData:
-    """The records of a run, with their task."""
+    """Records of a run, with their task."""
 
     task: Task
     records: TaskRecords[Any]
     replay: Replay | None
     facts: dict[str, Any]
-    """Files and fingerprints, for the manifest; a resumed run must find the same."""
+    """Files and fingerprints for the manifest, which must be unchanged when the run is resumed."""
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything that is known before the first update."""
+    """Run that is ready for its first update."""
 
     config: Config
     tokenizer: Tokenizer | None
@@ -67,35 +67,35 @@ class PreparedRun:
     """Reasons of the automatic choices."""
     threads: int
     pretrained: str
-    """Fingerprint of the model that training starts from, or empty."""
+    """Fingerprint of the pretrained model, or empty."""
     validation: Sequence[Record]
     """Up to 500 validation records, saved for later fine-tuning."""
     default_epochs: int = 0
-    """Passes over the data of a run without a length."""
+    """Number of epochs of a run without a length."""
     old: OldValidation | None = None
-    """Validation set of the model that training starts from."""
+    """Validation set of the pretrained model."""
 
     def with_length(self, steps: int) -> "PreparedRun":
-        """Return this with a number of updates instead of --minutes or --epochs."""
+        """Return the run with `steps` as its number of updates."""
         return replace(self, config=configs.override(self.config, {"training": {"steps": steps}}))
 
 
 def prepare_run(context: RunContext) -> PreparedRun:
     """Check the settings, read the data, make the automatic choices, and build the task and the model.
 
-    Every process reads the data; the tokenizer is that of rank 0.
+    Every process reads the data; rank 0 trains the tokenizer for all.
     """
     request, log = context.request, context.callback.message
     task = get_task(request.task or "translate")
     pretrained = PretrainedModel.load(request.options.start) if request.options.start else None
     base = pretrained.base(task) if pretrained else task.base
-    draft = configs.build(request.settings, preset=request.preset, base=base)  # errors come before the data is read
+    draft = configs.build(request.settings, preset=request.preset, base=base)  # raises errors before the data is read
     check_request(request, task, draft)
     if pretrained:
         pretrained.check(draft)
-    old = find_old(pretrained, task.name, request.options.old_valid, log) if pretrained else None
+    old = find_old_validation(pretrained, task.name, request.options.old_valid, log) if pretrained else None
     data = read_data(context, task, draft, old.hashes if old else frozenset(), log)
-    config, reasons = _choose_config(request, data, draft, base, is_start=pretrained is not None)
+    config, reasons = _choose_config(request, data, draft, base, is_finetuning=pretrained is not None)
     prepared_task = _prepare_task(context, config, data, pretrained.tokenizer if pretrained else None)
     prepared = _build(context, data, prepared_task)
     if old:
@@ -108,12 +108,12 @@ def prepare_run(context: RunContext) -> PreparedRun:
 
 
 def _choose_config(
-    request: ResolvedRequest, data: RunData, draft: Config, base: Mapping[str, Any], *, is_start: bool
+    request: ResolvedRequest, data: RunData, draft: Config, base: Mapping[str, Any], *, is_finetuning: bool
 ) -> tuple[Config, list[str]]:
-    """Return the settings with all automatic choices, and their reasons."""
+    """Return the config with all automatic choices, and the reasons for these."""
     settings, has_text = without_zero_length(request.settings), draft.model.has_text
     amount, noun = data.records.size, data.task.record_name
-    choice = choose_config(amount, noun, settings, request.preset, is_start=is_start, has_text=has_text)
+    choice = choose_config(amount, noun, settings, request.preset, is_finetuning=is_finetuning, has_text=has_text)
     return configs.build(choice.settings, settings, preset=choice.preset, base=base), choice.reasons
 
 
@@ -132,7 +132,6 @@ def read_data(context: RunContext, task: Task, config: Config, old_hashes: Set[f
         "fingerprint": records.corpus.fingerprint,
         "valid_fingerprint": fingerprint_records(records.valid),
         "records": len(records.corpus.records),
-        "skipped": dict(records.corpus.skips.counts),
         **(replay.facts(request.replay.files) if replay else {}),
         **old_valid_facts(request.options.old_valid),
     }
@@ -140,7 +139,7 @@ def read_data(context: RunContext, task: Task, config: Config, old_hashes: Set[f
 
 
 def _prepare_task(context: RunContext, config: Config, data: RunData, tokenizer: Tokenizer | None) -> PreparedTask:
-    """Return the task; without a given tokenizer rank 0 trains one and sends it to the other processes."""
+    """Return the task; if `tokenizer` is None, rank 0 trains one and sends it to the other processes."""
     group, log = context.group, context.callback.message
     if group.is_rank0:
         prepared = prepare_task(data.task, config, data.records, data.replay, tokenizer, log)
@@ -159,7 +158,9 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
     if isinstance(task, ReplayTask):
         sizes[REPLAY_EXAMPLES] = task.old.num_examples()[0]
     tags = {"tags": sorted(set(config.data.source_tags))} if config.data.source_tags else {}
-    skipped = dict(data.records.corpus.skips.counts)  # again, because the preparation of a task skips long examples
+    skipped = dict(
+        data.records.corpus.skips.counts
+    )  # counted here, because the preparation of a task skips examples too
     return PreparedRun(
         config=config,
         tokenizer=prepared.tokenizer,
@@ -175,13 +176,13 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
 
 
 def prepare_resumed_run(context: RunContext, restored: RestoredRun) -> PreparedRun:
-    """Prepare a run again with its saved settings and tokenizer; raise an error if data or settings are different."""
+    """Return a saved run, prepared with its settings and tokenizer; raise an error if data or settings differ."""
     request, log = context.request, context.callback.message
     original = OriginalRun.load(request.out, restored)
     data = read_unchanged_data(context, original, restored.old_hashes, log)
     tokenizer = tokenizer_from_text(restored.tokenizer)
     prepared_task = prepare_task(data.task, restored.config, data.records, data.replay, tokenizer, log)
-    assert prepared_task.config == restored.config, "the same data made another config"
+    assert prepared_task.config == restored.config, "the same data must result in the same config"
     prepared = _build(context, data, prepared_task)
     if prepared.data.get(REPLAY_EXAMPLES) != restored.origin.data.get(REPLAY_EXAMPLES):
         raise TrainingError(f"{request.out / TRAINING / OLD_VALIDATION} was changed; restore it, or start again")

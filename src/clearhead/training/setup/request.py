@@ -21,31 +21,31 @@ REPLAY_SHARE = "replay_share"
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Files and options of a training, as users give them."""
+    """Files and options of a training, as specified by users."""
 
     files: Sequence[Path]  # with weights and tags: a.tsv@de:2
     out: Path
     valid: Sequence[Path] = ()
-    preset: str = ""  # unless the settings name one
+    preset: str = ""  # takes precedence over the preset in the settings
     settings: Mapping[str, Any] | None = None  # nested, as in a recipe
     overwrite: bool = False
     threads: int = 0
-    task: str = ""  # unless the settings name one
+    task: str = ""  # must not contradict the task in the settings
     start: Path | None = None  # pretrained model, whose weights and tokenizer are used
     old_valid: Sequence[Path] = ()  # validation files of that model, scored before and after
     replay: Sequence[Path] = ()  # earlier training data to mix into each batch
-    replay_share: float | None = None  # replaces data.replay_share
-    columns: str = ""  # replaces data.columns
-    languages: str = ""  # replaces data.languages
-    minutes: float | None = None  # one of these three replaces any length in the settings
+    replay_share: float | None = None  # overrides data.replay_share
+    columns: str = ""  # overrides data.columns
+    languages: str = ""  # overrides data.languages
+    minutes: float | None = None  # minutes, epochs or steps override the length in the settings
     epochs: float | None = None
     steps: int | None = None
     resume: bool = False  # resume the run in `out`, if there is one
     device: str = "auto"  # auto (a GPU if there is one), cpu or cuda
-    tensorboard: bool = False  # write event files too
+    tensorboard: bool = False  # write TensorBoard event files too
 
     def resolve(self) -> "ResolvedRequest":
-        """Return the request with all options as settings; raise ConfigError for contradictions."""
+        """Return the request with its options converted to settings; raise ConfigError for contradictions."""
         if self.resume and self.overwrite:
             raise ConfigError("--resume continues a run and --overwrite replaces it; give only one of them")
         train, valid, replay = (parse_file_arguments(paths) for paths in (self.files, self.valid, self.replay))
@@ -62,7 +62,7 @@ class TrainRequest:
         )
 
     def _option_settings(self, train: WeightedFiles, valid: WeightedFiles) -> dict[str, Any]:
-        """Return the options that are settings: length, replay share, columns, languages, file weights and tags."""
+        """Return the options that override settings: length, replay share, columns, languages, weights and tags."""
         data = {
             "columns": self.columns,
             "languages": self.languages,
@@ -79,7 +79,7 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """A request whose files are paths, without weights and tags, and whose options are settings."""
+    """Training request with weights and tags separated from the paths, and with options converted to settings."""
 
     options: TrainRequest
     """The original request, for options that are not settings."""
@@ -145,9 +145,9 @@ def check_length(training: TrainingConfig) -> None:
         raise ConfigError(f"the length of the training is set twice, by {' and '.join(lengths)}; give only one")
 
 
-def check_ids(made: PreparedTask) -> None:
-    """Raise ConfigError unless the ids of padding and end are those of the tokenizer."""
-    model, tokenizer = made.config.model, made.tokenizer
+def check_ids(prepared: PreparedTask) -> None:
+    """Raise ConfigError unless the model has the padding and end ids of the tokenizer."""
+    model, tokenizer = prepared.config.model, prepared.tokenizer
     if tokenizer and (model.pad_id, model.eos_id) != (tokenizer.pad_id, tokenizer.eos_id):
         raise ConfigError(
             f"model.pad_id={model.pad_id} and model.eos_id={model.eos_id} must be the tokenizer's, "
@@ -156,9 +156,11 @@ def check_ids(made: PreparedTask) -> None:
 
 
 def _check_model(task: Task, settings: Mapping[str, Any], model: ModelConfig) -> None:
-    """Check the settings of the model."""
+    """Raise ConfigError for model settings that come from the data or have no effect."""
     if not model.has_text and configs.build(base=task.base).model.has_text:
-        raise ConfigError(f"model.family={model.family} reads images, the task {task.name} reads text; leave it out")
+        raise ConfigError(
+            f"model.family={model.family} reads images, but the task {task.name} reads text; leave it out"
+        )
     for name in settings:
         if name in FROM_THE_DATA:
             raise ConfigError(f"model.{name} is taken from the data; leave it out")
@@ -167,7 +169,7 @@ def _check_model(task: Task, settings: Mapping[str, Any], model: ModelConfig) ->
 
 
 def _check_training(draft: Config) -> None:
-    """Check training settings that some architectures do not support."""
+    """Raise ConfigError for training settings that the architecture does not support."""
     model, training = draft.model, draft.training
     if training.activation_checkpointing and (reason := model.unused_reason("num_heads")):
         raise ConfigError(f"training.activation_checkpointing {reason}; leave it out")
@@ -184,7 +186,7 @@ def _check_training(draft: Config) -> None:
 
 
 def _check_data(task: Task, settings: Mapping[str, Any], draft: Config) -> None:
-    """Check the settings of the data."""
+    """Raise ConfigError for data settings that contradict others or have no effect for the task."""
     for name in settings:
         if name not in (*DATA_FIELDS, REPLAY_SHARE, *task.data_fields):
             used = ", ".join((*DATA_FIELDS, *task.data_fields))

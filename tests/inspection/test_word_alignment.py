@@ -79,7 +79,7 @@ def test_the_default_head_exists(name: str, layer: int, tmp_path: Path, capsys: 
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
     assert main(["align", str(saved(name, tmp_path / "model")), str(tmp_path / "pairs.tsv"), "--threads", "1"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[-1] == f"cross.{layer} (default head; --gold FILE.jsonl chooses the best one)"
+    assert captured.err.splitlines()[-1] == f"cross.{layer} (default head; --gold FILE.jsonl selects the best one)"
     assert captured.out.splitlines() == [alignment.pharaoh for alignment in model.align(PAIRS, HeadRef("cross", layer))]
 
 

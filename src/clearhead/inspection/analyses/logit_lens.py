@@ -34,8 +34,8 @@ class LogitLens:
 def logit_lens(model: LoadedModel, trace: Trace) -> list[LogitLens]:
     """Return the predictions from the embedding and after each layer; those after the last layer are the model's own.
 
-    The layers are those of the decoder, or of the encoder if there is no decoder. Raises InspectionError for a network
-    without Transformer layers.
+    The layers are those of the decoder, or of the encoder in a model without a decoder. Raises InspectionError for
+    a network without Transformer layers.
     """
     require_outputs(len(trace.outputs))
     network = share_weights(model.network)

@@ -97,7 +97,7 @@ def rank_candidates(
 
 
 def _check_tokens(model: LoadedModel, tokens: Sequence[int]) -> None:
-    """Raise InspectionError if there are no tokens, or one of them is not an id of a label or vocabulary entry."""
+    """Raise InspectionError for an empty sequence, or if a token is not an id of a label or vocabulary entry."""
     num_ids = model.config.model.num_labels or model.config.model.vocab_size
     if not tokens or not all(0 <= token < num_ids for token in tokens):
         raise InspectionError(f"expected one or more tokens from 0 to {num_ids - 1}, got {list(tokens)}")

@@ -103,7 +103,7 @@ def with_end_token(model: LoadedModel, hypothesis: Hypothesis) -> list[int]:
 def _max_output_length(model: LoadedModel, trace_input: TraceInput, settings: DecodingConfig) -> int:
     """Return the minimum of `decoding.max_length` and the number of positions that the prompt leaves free."""
     first_RT, _ = model.generator.start(model.generator.encode(trace_input.sources), 1)
-    # The first inputs (start token or prompt) occupy positions; the last output needs none, as it is not fed back.
+    # The first inputs (start token or prompt) occupy positions; the last output needs none, because it is not fed back.
     free_positions: int = model.config.model.max_positions - first_RT.shape[1] + 1
     return min(settings.max_output_length(trace_input.length), free_positions)
 

@@ -21,7 +21,7 @@ function headMatrix(trace, record, kind, label) {
 
 function differenceMap(first, second, trace, kind) {
   const isSameSize = first.weights.length === second.weights.length && first.weights[0].length === second.weights[0].length;
-  if (!isSameSize) return note(`There is no difference map, because the first head has ${first.weights.length} × ${first.weights[0].length} weights and the second ${second.weights.length} × ${second.weights[0].length}. Force the same target, or use a sentence with the same number of tokens.`);
+  if (!isSameSize) return note(`The difference map is missing, because the first head has ${first.weights.length} × ${first.weights[0].length} weights and the second ${second.weights.length} × ${second.weights[0].length}. Force the same target, or use a sentence with the same number of tokens.`);
   const weights = first.weights.map((row, t) => row.map((weight, s) => weight - second.weights[t][s]));
   const largest = Math.max(...weights.map((row) => Math.max(...row.map(Math.abs))));
   return el("div", {}, el("h3", {}, "Difference: first minus second"), el("p", { class: "small quiet", id: "largest", "data-largest": largest }, `largest difference ${fixed(largest, 4)}; blue: larger weight in the first, orange: larger weight in the second`),

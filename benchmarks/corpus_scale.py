@@ -4,8 +4,8 @@
 
 Writes distinct pairs (two sentences of the built-in grammar each) and trains the preset tiny on them for a few
 updates, in separate processes, and then once more with cached ids. The peak of a process is its resident memory,
-including mapped files. The peak of all processes is sampled twice per second: the private pages of each process, and
-the shared pages (libraries, mapped ids) once, taken from the process that shares most.
+including mapped files. The peak of all processes is sampled twice per second: the sum of the private pages of all
+processes, plus the shared pages (libraries, mapped ids) of the process with the most shared pages.
 """
 
 import argparse
@@ -34,8 +34,8 @@ def write_pairs(path: Path, count: int) -> None:
     examples = [(example.source, example.target) for example in generate(min(BASE, count), seed=1)]
     with path.open("w", encoding="utf-8") as file:
         for first, second in _pair_indices(len(examples), count):
-            (source, target), (more, translated) = examples[first], examples[second]
-            file.write(f"{source} {more}\t{target} {translated}\n")
+            (source, target), (second_source, second_target) = examples[first], examples[second]
+            file.write(f"{source} {second_source}\t{target} {second_target}\n")
 
 
 def _pair_indices(base: int, count: int) -> Iterator[tuple[int, int]]:
@@ -49,25 +49,26 @@ class StageRecorder:
     """Training callback that records start, end and peak memory of each stage."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.start = time.monotonic()
         self.stages: dict[str, list[float]] = {}
 
-    def note(self, what: str, done: int) -> None:
-        now, peak = time.monotonic() - self.began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        first = self.stages.setdefault(what, [now, 0, 0, 0])
-        first[1:] = [now, done, peak]
+    def record(self, stage: str, done: int) -> None:
+        """Update a stage: start and end in seconds, finished items, and the peak memory of the process in MiB."""
+        now, peak = time.monotonic() - self.start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        measured = self.stages.setdefault(stage, [now, 0, 0, 0])
+        measured[1:] = [now, done, peak]
 
     def work(self, what: str, done: int, total: int) -> None:
-        self.note(what, done)
+        self.record(what, done)
 
     def message(self, text: str) -> None:
-        print(f"{time.monotonic() - self.began:8.1f} s  {text}", file=sys.stderr, flush=True)
+        print(f"{time.monotonic() - self.start:8.1f} s  {text}", file=sys.stderr, flush=True)
 
     def progress(self, progress: object) -> None:
-        self.note("training", getattr(progress, "step", 0))
+        self.record("training", getattr(progress, "step", 0))
 
     def validation(self, step: int, validation: object, is_best: bool) -> None:
-        self.note("validation", step)
+        self.record("validation", step)
 
 
 def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
@@ -83,7 +84,7 @@ def train(path: Path, out: Path, steps: int, bpe_dropout: float) -> None:
     run(TrainRequest([path], out, preset="tiny", settings=settings, overwrite=True), recorder)
     usage = {name: resource.getrusage(scope).ru_maxrss / 1024
              for name, scope in (("main", resource.RUSAGE_SELF), ("worker", resource.RUSAGE_CHILDREN))}  # fmt: skip
-    print(json.dumps({"seconds": time.monotonic() - recorder.began, "stages": recorder.stages, **usage}))
+    print(json.dumps({"seconds": time.monotonic() - recorder.start, "stages": recorder.stages, **usage}))
 
 
 class MemoryMonitor:
@@ -146,9 +147,9 @@ def report(name: str, measured: dict[str, object], pairs: int) -> str:
     lines = [f"{name}: {measured['seconds']:.0f} s for {pairs:,} pairs"]
     stages = measured["stages"]
     assert isinstance(stages, dict)
-    for what, (began, ended, done, peak) in stages.items():
-        speed = f"{done / max(1e-9, ended - began):12,.0f} per second" if "pairs" in what else ""
-        lines.append(f"  {what:28} from {began:6.1f} s to {ended:6.1f} s {speed}  peak so far {peak:7,.0f} MiB")
+    for stage, (start, end, done, peak) in stages.items():
+        speed = f"{done / max(1e-9, end - start):12,.0f} per second" if "pairs" in stage else ""
+        lines.append(f"  {stage:28} from {start:6.1f} s to {end:6.1f} s {speed}  peak so far {peak:7,.0f} MiB")
     lines.append(
         f"  peak of the training process {measured['main']:,.0f} MiB, of the largest worker "
         f"{measured['worker']:,.0f} MiB, of all processes {measured['all']:,.0f} MiB"

@@ -42,9 +42,9 @@ CONTESTANTS = (
     "torch_nn",
 )
 SHAPES_OF_TRAINERS = {"joeynmt_trainer": ("tiny",), "huggingface_trainer": ("tiny",), "eole_trainer": ("tiny", "small")}
-"""Larger models are measured with few updates, in which JoeyNMT's final checkpoint would take too much of the time,
-Hugging Face's sampler, which sorts by length within a quarter of the sentences, would not sort, and EOLE would have
-one batch.
+"""Shapes for which a toolkit's own trainer is measured. Larger shapes are timed over few updates, where the comparison
+would be unfair: JoeyNMT's final checkpoint would take much of the time, Hugging Face's sampler would hardly sort, since
+it sorts within a quarter of the sentences, and EOLE would have a single batch.
 """
 PRECISIONS = ("float32", "bfloat16")
 SHAPES = ("tiny", "small", "paper-base")
@@ -65,7 +65,7 @@ class Plan:
     """Updates before timing starts."""
     batch_tokens: int = 4096
     shares: tuple[float, ...] = (0.25, 0.4, 0.55)
-    """Assumed share of the peak of an average contestant, for the estimate of the remaining time."""
+    """Share of the machine's peak that a contestant reaches on average; assumed for estimating the remaining time."""
     start_seconds: float = 7.0
     """Assumed start-up time of a contestant."""
 

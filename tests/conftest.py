@@ -1,4 +1,4 @@
-"""Fixtures of all tests: one torch thread, so that results are equal on every machine, and shared trained models."""
+"""Fixtures of all tests: one torch thread, for equal results on every machine, and shared trained models."""
 
 from collections.abc import Iterator
 

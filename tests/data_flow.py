@@ -24,13 +24,13 @@ SOURCE = Path(clearhead.__file__).parent
 
 
 class ExecutedFiles:
-    """Paths below `src/clearhead` of which a function has run, in the order of their first call.
+    """Files below `src/clearhead` whose functions were called, in the order of their first call.
 
-    Module bodies and class bodies do not count: importing a file is not executing it.
+    Module bodies and class bodies do not count, because importing a file does not execute its functions.
     """
 
     def __init__(self, within: str = "") -> None:
-        """`within`: qualified name of a function; only calls during its calls count. Empty: all calls count."""
+        """Count only calls during the calls of the function `within` (a qualified name); if it is empty, all calls."""
         self.functions: dict[str, list[str]] = {}
         self._within = within
         self._depth = 0

@@ -1,4 +1,4 @@
-"""Injected disk errors at every step of a save, and processes that end at any step."""
+"""Injection of disk errors at every step of a save, and processes that can be ended at any step."""
 
 import errno
 import io

@@ -24,7 +24,7 @@ COMBINATIONS = [
     frozenset(name for name, chosen in zip(STREAMS, flags, strict=True) if chosen)
     for flags in itertools.product((False, True), repeat=3)
 ]
-TIMEOUT = 300  # seconds; only a hanging command takes that long
+TIMEOUT = 300  # seconds; longer than any command that does not hang
 
 _SERVER = """
 import os, socket, sys
@@ -91,7 +91,7 @@ class _Terminal:
 
 
 class _Streams:
-    """The three standard streams of one command: a terminal where asked for, else files."""
+    """The three standard streams of one command: those named in `terminals` are terminals, the others files."""
 
     def __init__(self, folder: Path, text: bytes, terminals: frozenset[str], stdout: Path | None = None) -> None:
         self.files = {name: folder / name for name in STREAMS}
@@ -140,7 +140,7 @@ class Commands:
 
 @contextmanager
 def command_server() -> Iterator[Commands]:
-    """Start the prepared process; it ends with the block."""
+    """Start the process in which commands are forked, and end it on exit."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(
@@ -169,7 +169,7 @@ def run_process(
 ) -> Finished:
     """Run `clearhead ARGUMENTS` in a new process with `text` on stdin and these streams connected to terminals.
 
-    `while_running` is called with the process after its start. `program`: options of the Python interpreter.
+    `while_running` is called with the running process. `program` are the options of the Python interpreter.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         streams = _Streams(Path(folder), text.encode(), terminals)

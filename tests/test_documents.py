@@ -22,18 +22,18 @@ def name(path: Path) -> str:
 
 
 def prose(path: Path) -> str:
-    """The text of a document without its code blocks."""
+    """Return the text of a document without its code blocks."""
     return FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
 def anchors(path: Path) -> set[str]:
-    """The fragments of a document's headings, as code hosts make them from the text."""
+    """Return the URL fragments of a document's headings, as GitHub derives them from the text."""
     titles = re.findall(r"^#+ +(.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
 
 
 def title(path: Path) -> tuple[int, str]:
-    """The number and the title of a record."""
+    """Return the number and the title of a record."""
     found = re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8"))
     assert found, name(path)
     return int(found[1]), found[2]
@@ -84,7 +84,7 @@ def test_paths_in_records_exist(path: Path) -> None:
 
 
 def test_records_refer_to_packages_not_to_modules() -> None:
-    """Modules are renamed more often than records are read."""
+    """Records name packages only, because modules are renamed without updating the records."""
     named = {each for path in RECORDS for each in IN_REPOSITORY.findall(path.read_text(encoding="utf-8"))}
     assert "src/clearhead/kernels/" in named
     assert not {each for each in named if each.startswith("src/") and not each.endswith("/")}

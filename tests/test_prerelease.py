@@ -1,4 +1,4 @@
-"""Folders of format 1, which only pre-release versions wrote: one sentence and exit code 2, whatever reads them."""
+"""Folders of format 1, which only pre-release versions wrote: every command prints one sentence and exits with 2."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tests.tasks.all_tasks import Models, write_files
 
 @pytest.fixture
 def old(models: Models, tmp_path: Path) -> Path:
-    """A classifier and its training state, as a pre-release version marked them."""
+    """Return the folder of a classifier whose files have the format number of a pre-release version."""
     folder = shutil.copytree(models["classify"], tmp_path / "old")
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | {"format_version": 1}))

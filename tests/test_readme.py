@@ -1,4 +1,4 @@
-"""The commands and the Python code of README.md and docs/quickstart.md run, in miniature; recipes load."""
+"""The commands and the Python code of README.md and docs/quickstart.md run on small data; recipes load."""
 
 import re
 import shlex
@@ -74,11 +74,11 @@ def test_python_runs(trained: Trained, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     shutil.copytree(trained.folder, "runs/de")
-    asked: list[object] = []
-    monkeypatch.setattr(clearhead, "train", lambda *given, **named: asked.append((given, named)), raising=False)
+    calls: list[object] = []
+    monkeypatch.setattr(clearhead, "train", lambda *args, **kwargs: calls.append((args, kwargs)), raising=False)
     names: dict[str, object] = {}
     exec(code, names)  # our own document
-    assert asked == [(("pairs.tsv",), {"out": "runs/de", "minutes": 10})]
+    assert calls == [(("pairs.tsv",), {"out": "runs/de", "minutes": 10})]
     weights = names["weights"]
     assert weights.shape[:2] == (2, 2)  # type: ignore[attr-defined]
 

@@ -23,7 +23,7 @@ FIRST, SECOND = "The dog sees the cat.", "The old king sleeps."
 
 @pytest.fixture(scope="module")
 def model(trained: Trained) -> Iterator[Model]:
-    """The model of the grammar, whose training pairs are single sentences."""
+    """Return the model of the grammar, whose training pairs are single sentences."""
     yield clearhead.load(trained.folder)
 
 

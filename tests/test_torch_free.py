@@ -1,4 +1,4 @@
-"""Inference without torch: every command that runs a model, where torch is not installed and where it is."""
+"""Inference without torch: every command that runs a model, with torch installed and without."""
 
 import json
 import subprocess
@@ -77,9 +77,9 @@ def test_commands_run_without_torch(name: str, models: Models, files: dict[str, 
     without = run(models, files, name, BLOCKED)
     assert without.code == 0, without.stderr.decode()
     assert without.stdout
-    beside = run(models, files, name, RUN)
-    assert (beside.code, beside.stdout) == (0, without.stdout)
-    assert beside.stderr.endswith(b"training imported:\ntorch imported: False\n"), beside.stderr.decode()
+    with_torch = run(models, files, name, RUN)
+    assert (with_torch.code, with_torch.stdout) == (0, without.stdout)
+    assert with_torch.stderr.endswith(b"training imported:\ntorch imported: False\n"), with_torch.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_python_api_runs_without_torch(models: Models) -> None:
     ],
     ids=["images", "traces", "torch engine"],
 )
-def test_what_needs_torch_names_the_extra(task: str, arguments: list[str], message: str, models: Models) -> None:
+def test_commands_that_need_torch_name_the_extra(task: str, arguments: list[str], message: str, models: Models) -> None:
     found = run_process([word.format(models[task]) for word in arguments], LINES, program=("-c", BLOCKED))
     assert found.code == 2, found.stderr.decode()
     assert message in found.stderr.decode()
@@ -144,9 +144,9 @@ def refusal(name: str, program: str, models: Models, files: dict[str, str]) -> s
         found = Finished(done.returncode, done.stdout, done.stderr)
     else:
         found = run(models, files, name, program)
-    told = found.stderr.decode().splitlines()
+    messages = found.stderr.decode().splitlines()
     others = ("training imported", "torch imported", "warning: ", "cross.0")
-    lines = [line for line in told if not line.startswith(others)]
+    lines = [line for line in messages if not line.startswith(others)]
     assert (found.code, found.stdout) == (2, b""), found.stderr.decode()
     assert len(lines) == 1, lines
     return lines[0]
@@ -158,7 +158,7 @@ def test_with_neither_core_nor_torch_both_remedies_are_named(name: str, models: 
     assert "C++17 compiler" in error and "reinstall clearhead" in error and "pip install 'clearhead[train]'" in error
 
 
-def test_info_says_that_no_engine_is_there(models: Models, files: dict[str, str]) -> None:
+def test_info_reports_that_no_engine_is_available(models: Models, files: dict[str, str]) -> None:
     program = BLOCKED.replace(RUN, NO_CORE + RUN)
     found = run(models, files, "info", program)
     [line] = [line for line in found.stdout.decode().splitlines() if line.startswith("engine")]
@@ -191,7 +191,7 @@ def test_int8_without_a_core_is_refused_in_one_line(name: str, models: Models, f
     assert "int8 needs the native engine" in error and "The C++ core is not built; install a C++17 compiler" in error
 
 
-def test_without_a_core_torch_is_used_and_said_so_once(models: Models) -> None:
+def test_without_a_core_torch_is_used_and_reported_once(models: Models) -> None:
     found = run_process(["translate", models["translate"]], LINES, program=("-c", NO_CORE + RUN))
     native = run_process(["translate", models["translate"]], LINES, program=("-c", RUN))
     assert found.code == 0 and found.stdout == native.stdout

@@ -1,4 +1,4 @@
-"""Rules of the source tree: what imports what, what is public, how fast the package imports."""
+"""Rules of the source tree: order of imports, public names, light imports."""
 
 import ast
 import subprocess
@@ -21,7 +21,7 @@ def stage(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The stages that a file imports from."""
+    """Return the stages that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -42,7 +42,7 @@ def test_files_import_only_from_stages_before_them() -> None:
         assert not late, f"{path} imports from {late}, which come after {own}"
 
 
-def test_no_module_for_miscellanies() -> None:
+def test_no_module_has_a_meaningless_name() -> None:
     names = {part for path in SOURCE.rglob("*.py") for part in path.relative_to(SOURCE).with_suffix("").parts}
     assert not names & {"utils", "helpers", "common", "misc"}
 

@@ -1,9 +1,9 @@
 """EOLE as run by `eole train`: its own trainer, optimizer, data loader and batches, on the same sentences.
 
 Its loader reads text, sorts a bucket of sentences by length and divides it into batches. The text consists of names of
-token ids, since without a tokenizer EOLE splits at spaces. The steps are those of `train_single.main` without a
-checkpoint. Two settings differ from its defaults: the bucket has the size of the data, because filling one of 262,144
-sentences would read the data a hundred times before the first update; and the loader runs in the same process, because
+token ids, since without a tokenizer EOLE splits at spaces. The code follows `train_single.main`, without a checkpoint.
+Two settings differ from EOLE's defaults. The bucket has the size of the data, because filling a bucket of 262,144
+sentences would read the data a hundred times before the first update. The loader runs in the same process, because
 starting worker processes would be part of the measured time.
 """
 

@@ -1,9 +1,9 @@
 """Hugging Face `Seq2SeqTrainer`, with its own sampler, collator and batches, on the same sentences and Marian model.
 
-Its batches have a fixed number of sentences, here the mean of the given batches. Its sampler groups sentences by source
-length only: in ten batches of Multi30k at preset tiny, 14 % of the source and 29 % of the target are padding. It sorts
-within a quarter of the data and at most 50 batches; of the whole training set, 7 % and 39 % would be padding, since one
-long target extends a whole batch.
+Its batches have a fixed number of sentences, here the mean of the batches of the data file. Its sampler groups
+sentences by source length only: in ten batches of Multi30k at preset tiny, 14 % of the source and 29 % of the target
+are padding. The sampler sorts within a quarter of the data, at most 50 batches; with the complete training set, 7 % of
+the source and 39 % of the target would be padding, because one long target extends its batch.
 """
 
 import tempfile

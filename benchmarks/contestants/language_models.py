@@ -3,8 +3,8 @@
     {"command": "open", "kind": "native", "folder": ..., "threads": 2, "workers": 1}   -> nothing
     {"command": "generate", "batch": 16, "prompt": 64, "new": 64}          -> tokens, seconds, and the tokens themselves
 
-All except transformers have the same weights and must generate the same tokens. Conversions are kept in the folder.
-Several workers, which only CTranslate2 supports, share the prompts and the threads.
+All except transformers have the same weights and must generate the same tokens. Converted models are stored in the
+folder and reused. Several workers, which only CTranslate2 supports, divide the prompts and the threads among them.
 """
 
 import time

@@ -9,7 +9,7 @@ shortlist    native engine with and without a shortlist
 others       GPT-2's shape and MiniLM: CTranslate2, onnxruntime and transformers
 quality      agreement with the torch engine, BLEU of int8, memory
 
-No other program may run on the machine. Models are trained first, in about 50 minutes, and kept.
+No other program may run on the machine. Models are trained first, in about 50 minutes, and reused later.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def parse(arguments: Iterable[str]) -> argparse.Namespace:
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=[*SHAPES])
     parser.add_argument("--compute-types", nargs="+", default=["float32", "int8"], choices=["float32", "int8"])
     parser.add_argument("--sections", nargs="+", default=[*SECTIONS], choices=SECTIONS)
-    parser.add_argument("--into", type=Path, help="existing record (.json) whose rows are kept unless measured again")
+    parser.add_argument("--into", type=Path, help="existing record (.json) to which rows are added or replaced")
     return parser.parse_args([*arguments])
 
 

@@ -85,7 +85,7 @@ def measure_minilm(bundle: Path, huggingface: Path, lines: Path, rounds: int, co
         for _ in range(rounds):
             for kind, group in groups.items():
                 results[kind].append(dataclasses.asdict(_embed(group, best[kind][0])))
-    differences = {kind: float(np.abs(found - vectors["native"]).max()) for kind, found in vectors.items()}
+    differences = {kind: float(np.abs(output - vectors["native"]).max()) for kind, output in vectors.items()}
     name = "MiniLM, 1,000 sentences"
     log(f"{name}: {_speeds(results)}, largest difference {differences}")
     settings = {kind: f"batch {batch}, {count} workers" if batch else "" for kind, (batch, count) in best.items()}

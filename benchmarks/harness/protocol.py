@@ -72,7 +72,7 @@ def _plural(count: int, noun: str, ending: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Processes, threads and decoding batch size; the fastest of a contestant's settings counts."""
+    """Processes, threads and decoding batch size of a contestant; the fastest of its settings is measured."""
 
     processes: int = 1
     threads: int = 1
@@ -140,7 +140,7 @@ class Contestant(ABC):
 
     name: ClassVar[str]
     notes: ClassVar[str]
-    """Differences that a reader of the results needs to know."""
+    """Differences from the other contestants, printed below the results."""
 
     def __init__(self, start: Start) -> None:
         self.task, self.setting, self.rank = start.task, start.setting, start.rank

@@ -85,7 +85,7 @@ std::unique_ptr<Model> random_model(const Shape& shape, bool int8, const Kernels
 DecodingStep::DecodingStep(const Model& model, int sentences, int beam)
     : model_(model),
       beam_(beam),
-      wanted_(beam + 2),
+      num_candidates_(beam + 2),
       cache_(model.settings.decoder_layers, sentences * beam, model.entry_width()),
       sources_(sentences) {
     const std::vector<int32_t> ids(kSourceLength, 1);
@@ -101,7 +101,7 @@ DecodingStep::DecodingStep(const Model& model, int sentences, int beam)
         const int first = slot / beam * beam;
         rows_.push_back({0, 0, slot, first, ancestors_[slot - first].data(), &sources_[slot / beam]});
     }
-    candidates_.resize(rows_.size() * wanted_);
+    candidates_.resize(rows_.size() * num_candidates_);
     for (int position = 0; position + 1 < kPositions; position++) decode(position);
 }
 
@@ -126,8 +126,8 @@ void DecodingStep::scan() {
     scans_.assign(rows, VocabularyScan{});
     for (int row = 0; row < rows; row++) {
         scans_[row].maximum = -3.0e38f;
-        scans_[row].wanted = wanted_;
-        scans_[row].best = candidates_.data() + (size_t)row * wanted_;
+        scans_[row].max_candidates = num_candidates_;
+        scans_[row].best = candidates_.data() + (size_t)row * num_candidates_;
     }
     for (int panel = 0; panel < output.panels; panel += kVocabularyPanels) {
         const int end = std::min(panel + kVocabularyPanels, output.panels);

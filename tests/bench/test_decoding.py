@@ -125,13 +125,17 @@ def test_the_tables_have_medians_ratios_targets_and_near_ties() -> None:
 
 def test_log_probabilities_are_compared_where_translations_are_equal() -> None:
     @dataclass
-    class Found:
+    class Output:
         text: str
         tokens: tuple[int, ...]
         token_log_probs: tuple[float, ...]
 
-    native = [Found("a b", (4, 5), (-1.0, -2.0, -30.0)), Found("c", (6,), (-1.0, -9.0)), Found("d", (7,), (-1.0, -1.0))]
-    torch = [Found("a b", (4, 5), (-1.0, -2.0001, -30.0002)), Found("e", (8,), (-9.0, -1.0)), native[2]]
+    native = [
+        Output("a b", (4, 5), (-1.0, -2.0, -30.0)),
+        Output("c", (6,), (-1.0, -9.0)),
+        Output("d", (7,), (-1.0, -1.0)),
+    ]
+    torch = [Output("a b", (4, 5), (-1.0, -2.0001, -30.0002)), Output("e", (8,), (-9.0, -1.0)), native[2]]
     found = log_prob_difference(native, torch)
     assert found["tokens"] == 5
     assert found["largest"] == pytest.approx(2e-4)

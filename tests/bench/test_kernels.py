@@ -27,7 +27,10 @@ def cells(table: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def measured() -> Measurements:
-    """Runs of 2 microseconds per stage without quantization; the vocabulary takes 8 with one row and 20 with 24."""
+    """Return runs with 2 microseconds per stage and none for quantization.
+
+    The vocabulary product takes 8 microseconds with one row and 20 with 24 rows.
+    """
     runs = []
     for rows, last in ((1, 8e-6), (24, 20e-6)):
         stages = [Stage(name, 2e-6 * (name != "quantize"), 0, 0) for name in NAMES]

@@ -22,8 +22,8 @@ LONG = "The old dog eats the grass " * 300  # one sentence with more tokens than
 
 def set_stdin(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
     """Replace standard input."""
-    given = text.encode() if isinstance(text, str) else text
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    data = text.encode() if isinstance(text, str) else text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def refused(capsys: Run) -> str:
@@ -141,7 +141,7 @@ TESTS = [
     ("mlm", "t.txt", "\n \n", r"t\.txt: expected text, found only blank lines"),
     ("lm", "t.txt", "", r"t\.txt: expected text, the file is empty"),
     ("denoise", "t.jsonl", "[]\n", r't\.jsonl:1: expected an object with "text", got'),
-    ("image", "t.png", "no picture", r"t\.png"),
+    ("image", "t.png", "not an image", r"t\.png"),
     ("caption", "t.tsv", "gone.png\ta dog\n", r"t\.tsv:1: .*gone\.png: no such file"),
 ]  # fmt: skip
 
@@ -198,7 +198,7 @@ def test_files_that_are_not_images(models: Models, tmp_path: Path, capsys: Run) 
     PillowImage.fromarray(np.zeros((4, 6), dtype=np.uint8)).save(wide)
     whole = next((write_files(tmp_path, "image") / "0").iterdir())
     torn.write_bytes(whole.read_bytes()[:-20])
-    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    (tmp_path / "text.png").write_text("not an image", encoding="utf-8")
     for name in ("wide.png", "torn.png", "text.png"):
         capsys.readouterr()
         assert main(["classify", folder, str(tmp_path / name)]) == 2

@@ -76,7 +76,7 @@ def test_streamed_parts_join_to_the_translation(translate, options: list[str]) -
             parts = ""
     assert texts == whole.splitlines()
     if options != ["--beam", "3"]:
-        assert len(lines) > 3 * len(texts), "piece by piece"
+        assert len(lines) > 3 * len(texts), "token by token"
 
 
 def test_alternatives_differ_at_the_position_only(translate, trained: Trained) -> None:  # type: ignore[no-untyped-def]
@@ -115,13 +115,13 @@ def test_n_best_is_filled_up_with_empty_lines(translate, trained: Trained) -> No
     ("options", "message"),
     [
         (["--beam", "0"], "decoding.beam_size=0"),
-        (["--n-best", "5"], "needs a beam of at least 5"),
+        (["--n-best", "5"], "needs a beam size of at least 5"),
         (["--set", "decoding.beam_groups=3"], "beam_groups=3 does not divide beam_size=4"),
         (["--include", "Hund", "--exclude", "Hund"], "contradicts decoding.include='Hund'"),
         (["--set", "decoding.min_length=900"], "decoding.min_length=900 cannot be met"),
         (["--set", "decoding.no_repeat=2"], "did you mean decoding.no_repeat_ngram_size?"),
-        (["--stream", "--n-best", "2"], "--stream shows one translation"),
-        (["--stream", "--alternatives-at", "0"], "--stream shows one translation; leave out --n-best and --alt"),
+        (["--stream", "--n-best", "2"], "--stream prints one translation"),
+        (["--stream", "--alternatives-at", "0"], "--stream prints one translation; leave out --n-best and --alt"),
     ],
 )
 def test_user_errors_are_one_line(translate, options: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
@@ -170,10 +170,10 @@ def test_alignments_in_pharaoh_format(trained: Trained, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--layer", "9"], "expected a layer of 0 to 1 and a head of 0 to 1, got cross.9"),
+        (["--layer", "9"], "expected a layer from 0 to 1 and a head from 0 to 1, got cross.9"),
         (["--head", "1"], "--head needs --layer"),
         (["--gold", "{bad}"], 'bad.jsonl:1: expected as "alignment" a list of pairs'),
-        (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment refers to words beyond the 1"),
+        (["--gold", "{beyond}"], "beyond.jsonl:1: the alignment refers to words beyond the 1 source words"),
         (["--gold", "{bad}", "--layer", "1"], "leave out --layer"),
     ],
 )
@@ -182,8 +182,8 @@ def test_impossible_alignments_are_refused(
 ) -> None:
     (tmp_path / "bad.jsonl").write_text('{"source": "a", "target": "b", "alignment": [[0]]}\n')
     (tmp_path / "beyond.jsonl").write_text('{"source": "a", "target": "b", "alignment": [[0, 1]]}\n')
-    places = {"bad": tmp_path / "bad.jsonl", "beyond": tmp_path / "beyond.jsonl"}
-    given = [option.format(**places) for option in options]
-    assert main(["align", str(trained.folder), str(trained.test), *given]) == 2
+    paths = {"bad": tmp_path / "bad.jsonl", "beyond": tmp_path / "beyond.jsonl"}
+    arguments = [option.format(**paths) for option in options]
+    assert main(["align", str(trained.folder), str(trained.test), *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and message in captured.err.splitlines()[-1]

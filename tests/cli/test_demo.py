@@ -39,9 +39,9 @@ def test_demo_with_a_tiny_corpus(
     began = read_manifest(tmp_path / "demo").training["began"]
 
     assert main(arguments) == 0
-    again = capsys.readouterr()
-    assert "contains a finished model, so training is skipped" in again.out
-    assert again.out[again.out.index("BLEU") :] == first.out[first.out.index("BLEU") :]
+    rerun = capsys.readouterr()
+    assert "contains a finished model, so training is skipped" in rerun.out
+    assert rerun.out[rerun.out.index("BLEU") :] == first.out[first.out.index("BLEU") :]
     assert read_manifest(tmp_path / "demo").training["began"] == began
 
 

@@ -45,7 +45,7 @@ def run(*arguments: str, program: str = RUN, terminals: frozenset[str] = frozens
 
 
 def facts(program: str = RUN, code: int = 0) -> dict[str, Any]:
-    """The JSON of the command, which must end with this exit code."""
+    """Return the JSON output of the command, which must end with this exit code."""
     found = run("--json", program=program)
     assert found.code == code, found.stderr.decode()
     read: dict[str, Any] = json.loads(found.stdout)
@@ -53,7 +53,7 @@ def facts(program: str = RUN, code: int = 0) -> dict[str, Any]:
 
 
 def blocked(*modules: str) -> str:
-    """A program in which these modules cannot be imported."""
+    """Return a program in which these modules cannot be imported."""
     return "".join(f"import sys; sys.modules[{name!r}] = None\n" for name in modules) + RUN
 
 

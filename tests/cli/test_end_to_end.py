@@ -22,10 +22,10 @@ LINES = ["The dog sees the cat.", "", "The old king sleeps.", "A child laughs.",
 
 def run(*arguments: str | Path, text: str | bytes = "") -> subprocess.CompletedProcess[str]:
     """Run the command in a separate process."""
-    given = text if isinstance(text, bytes) else text.encode()
+    stdin = text if isinstance(text, bytes) else text.encode()
     done = subprocess.run(
         [sys.executable, "-m", "clearhead", *map(str, arguments)],
-        input=given,
+        input=stdin,
         capture_output=True,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -124,8 +124,8 @@ def test_info_names_the_engine(trained: Trained, models: Models) -> None:
 
 
 def test_the_same_training_gives_the_same_weights(trained: Trained, tmp_path: Path) -> None:
-    again = train_small(tmp_path)
-    assert (again.folder / "model.safetensors").read_bytes() == (trained.folder / "model.safetensors").read_bytes()
+    retrained = train_small(tmp_path)
+    assert (retrained.folder / "model.safetensors").read_bytes() == (trained.folder / "model.safetensors").read_bytes()
 
 
 def test_python_api_trains_loads_and_translates(trained: Trained, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_signal_keeps_the_best_model(trained: Trained, tmp_path: Path, number:
 
 BAD = [
     (["translate", "{none}"], "none"),
-    (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam of at least 9, not 4"),
+    (["translate", "{model}", "--n-best", "9"], "n_best=9 needs a beam size of at least 9, not 4"),
     (["translate", "{model}", "--beam", "0"], "decoding.beam_size=0"),
     (["translate", "{model}", "--set", "model.dropout=0"], "expected decoding"),
     (["translate", "{model}", "--set", "decoding.length_penalti=1"], "did you mean decoding.length_penalty?"),

@@ -47,10 +47,10 @@ def test_the_terminal_shows_words_and_weights(trained: Trained, capsys: pytest.C
     assert lines[0] == SOURCE and lines[1] == f"→ {trace.target_text}"
     assert lines[2] == f"log-probability {trace.log_prob:.3f}"
     assert any(line.startswith("cross.1.1: layer 1, head 1 of cross") for line in lines)
-    for place, weights_S in zip(trace.outputs, trace.weights("cross", 1, 1), strict=True):
+    for output, weights_S in zip(trace.outputs, trace.weights("cross", 1, 1), strict=True):
         cells = "".join(" ░▒▓█"[min(4, int(weight * 5))] * 2 for weight in weights_S)
-        assert any(line.rstrip() == f"{place.text:>{max(len(one.text) for one in trace.outputs)}} {cells}".rstrip()
-                   for line in lines), place  # fmt: skip
+        assert any(line.rstrip() == f"{output.text:>{max(len(one.text) for one in trace.outputs)}} {cells}".rstrip()
+                   for line in lines), output  # fmt: skip
 
 
 def test_without_a_head_all_are_listed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,9 +169,9 @@ def test_images_of_one_head_and_of_all(trained: Trained, tmp_path: Path) -> None
     with Image.open(everything) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
     assert len(np.unique(pixels, axis=0)) > 100
-    again = tmp_path / "again.svg"
-    assert main([*command, "--layer", "0", "--head", "0", "--svg", str(again)]) == 0
-    assert one.read_bytes() == again.read_bytes()
+    second_svg = tmp_path / "again.svg"
+    assert main([*command, "--layer", "0", "--head", "0", "--svg", str(second_svg)]) == 0
+    assert one.read_bytes() == second_svg.read_bytes()
 
 
 def test_labels_with_markup_are_drawn_verbatim() -> None:
@@ -187,11 +187,13 @@ def test_every_family_can_be_inspected(name: str, tmp_path: Path, capsys: pytest
     from tests.inspection.small_models import text_for
 
     folder = saved(name, tmp_path / "model")
-    given = str(write_image(tmp_path)) if name in ("patches", "captions") else text_for(name)
-    assert main(["inspect", str(folder), given, "--threads", "1"]) == 0
-    trace = clearhead.load(folder).trace_image(given) if given.endswith("png") else clearhead.load(folder).trace(given)
+    source = str(write_image(tmp_path)) if name in ("patches", "captions") else text_for(name)
+    assert main(["inspect", str(folder), source, "--threads", "1"]) == 0
+    trace = (
+        clearhead.load(folder).trace_image(source) if source.endswith("png") else clearhead.load(folder).trace(source)
+    )
     assert f"→ {trace.target_text}" in capsys.readouterr().out
-    assert main(["inspect", str(folder), given, "--html", str(tmp_path / "page.html"), "--threads", "1"]) == 0
+    assert main(["inspect", str(folder), source, "--html", str(tmp_path / "page.html"), "--threads", "1"]) == 0
     assert len(Page((tmp_path / "page.html").read_text(encoding="utf-8")).scripts) == 2
 
 

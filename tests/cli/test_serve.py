@@ -44,9 +44,9 @@ def test_it_serves_until_a_signal(trained: Trained) -> None:
         assert httpx2.get(f"http://127.0.0.1:{port}/livez", headers={"Host": "evil.example"}).status_code == 421
     finally:
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"http://127.0.0.1:{port}".encode() in said and b"Traceback" not in said
+    assert f"http://127.0.0.1:{port}".encode() in stderr and b"Traceback" not in stderr
 
 
 def test_options_have_the_defaults_of_the_limits() -> None:

@@ -32,7 +32,7 @@ def test_translations_contain_only_listed_tokens(
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = model.load_shortlist(path)
     assert {5, 600} <= {*found.allowed_targets([5, 600])} and 2 not in found.allowed_targets([2]), (
-        "text may be copied, special pieces not"
+        "text may be copied, special tokens may not"
     )
     assert [one["text"] for one in records] == [
         one.text for one in model.translate_many(lines, beam_size=2, shortlist=found)
@@ -59,8 +59,8 @@ def test_translations_contain_only_listed_tokens(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist is for lines of text, without --stream"),
-        (["--stream", "--shortlist", "{path}"], "--shortlist is for lines of text"),
+        (["--alternatives-at", "1", "--shortlist", "{path}"], "--shortlist needs text input, without --stream"),
+        (["--stream", "--shortlist", "{path}"], "--shortlist needs text input"),
         (["--shortlist", "{path}.none"], "create one with clearhead shortlist"),
         (["--shortlist", "{train}"], "create one with clearhead shortlist"),
     ],
@@ -69,8 +69,8 @@ def test_incompatible_options_are_one_line(
     options: list[str], message: str, trained: Trained, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    given = [option.format(path=path, train=trained.train) for option in options]
-    assert main(["translate", str(trained.folder), *given]) == 2
+    arguments = [option.format(path=path, train=trained.train) for option in options]
+    assert main(["translate", str(trained.folder), *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and message in captured.err and len(captured.err.splitlines()) == 1
 

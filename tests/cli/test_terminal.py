@@ -119,7 +119,7 @@ def test_every_line_based_command_in_real_processes(
         assert all(json.loads(line) for line in results[frozenset()].stdout.splitlines())
 
 
-def test_a_reader_that_stops_reading_is_no_error(models: Models, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(models: Models, tmp_path: Path) -> None:
     """The command `clearhead translate DIR < in.txt | head -1` ends without an error when its pipe is closed."""
     text = tmp_path / "in.txt"
     text.write_text("The old dog eats the grass.\n" * 10_000, encoding="utf-8")
@@ -132,9 +132,9 @@ def test_a_reader_that_stops_reading_is_no_error(models: Models, tmp_path: Path)
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline()
         process.stdout.close()
-        said = process.stderr.read().decode()
+        stderr = process.stderr.read().decode()
         assert process.wait(timeout=120) == 128 + signal.SIGPIPE
-    assert not [line for line in said.splitlines() if not line.startswith("warning: ")], said
+    assert not [line for line in stderr.splitlines() if not line.startswith("warning: ")], stderr
 
 
 def assert_equal_but_for_rounding(first: bytes, second: bytes) -> None:

@@ -56,12 +56,12 @@ def test_split_batches_have_no_empty_parts(work: list[int], parts: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=60))
 def test_no_other_cut_balances_work_better(work: list[int]) -> None:
-    found = split_by_work(np.arange(len(work)), 2, np.array(work))
+    parts_of_batch = split_by_work(np.arange(len(work)), 2, np.array(work))
 
     def longest(size: int) -> int:
         return max(len(part) * max(part) for part in (work[:size], work[size:]))
 
-    assert longest(len(found[0])) == min(longest(size) for size in range(1, len(work)))
+    assert longest(len(parts_of_batch[0])) == min(longest(size) for size in range(1, len(work)))
 
 
 def test_parts_with_long_targets_have_fewer_examples() -> None:

@@ -62,12 +62,12 @@ def exact(tokens: tuple[str, ...], ranks: dict[tuple[str, str], int], chance: fl
     The library's dropout differs: after a merge became impossible, skipped merges are considered again.
     """
     merges = sorted((ranks[pair], position) for position, pair in enumerate(pairwise(tokens)) if pair in ranks)
-    found = {tokens: chance ** len(merges)}  # all merges are skipped
+    result = {tokens: chance ** len(merges)}  # all merges are skipped
     for number, (_, position) in enumerate(merges):  # this merge is applied, those before it are skipped
         merged = (*tokens[:position], tokens[position] + tokens[position + 1], *tokens[position + 2 :])
         for way, share in exact(merged, ranks, chance).items():
-            found[way] = found.get(way, 0) + chance**number * (1 - chance) * share
-    return found
+            result[way] = result.get(way, 0) + chance**number * (1 - chance) * share
+    return result
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.5])
@@ -78,12 +78,12 @@ def test_distribution_matches_the_paper(word: str, chance: float) -> None:
     names = {index: token for token, index in ids.items()}
     expected = exact(tuple(word), {pair: rank for rank, pair in enumerate(merges)}, chance)
     assert sum(expected.values()) == pytest.approx(1) and len(expected) > 3
-    dropout, plain = BpeDropout(tokenizer, chance), tokenizer.encode(word).ids
-    found = Counter(tuple(names[index] for index in dropout.sample_tokens(plain, seed)) for seed in range(count))
-    assert found.keys() <= expected.keys()
+    dropout, baseline = BpeDropout(tokenizer, chance), tokenizer.encode(word).ids
+    actual = Counter(tuple(names[index] for index in dropout.sample_tokens(baseline, seed)) for seed in range(count))
+    assert actual.keys() <= expected.keys()
     for way, share in expected.items():
         deviation = (share * (1 - share) / count) ** 0.5
-        assert abs(found[way] / count - share) < 4 * deviation + 2 / count, way
+        assert abs(actual[way] / count - share) < 4 * deviation + 2 / count, way
 
 
 def test_other_kinds_are_refused() -> None:

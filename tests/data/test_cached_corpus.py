@@ -42,7 +42,7 @@ def sentence(rng: random.Random) -> str:
 
 
 def write_corpus(folder: Path, count: int = 300) -> list[Path]:
-    """Two files with pairs of many lengths, some of them empty, too long or duplicates."""
+    """Write two files with pairs of many lengths, some of them empty, too long or duplicates."""
     rng, lines = random.Random(3), []
     for _ in range(count):
         lines.append(f"{sentence(rng)}\t{sentence(rng)}")
@@ -66,19 +66,22 @@ def pairs_of(corpus: Corpus[Pair]) -> CachedPairs:
 
 def test_a_cached_corpus_equals_the_one_in_memory(tmp_path: Path) -> None:
     paths = write_corpus(tmp_path)
-    plain = in_memory(paths)
+    corpus_in_memory = in_memory(paths)
     for _ in range(2):  # written, then read from the cache
         corpus = load_pairs_cached(paths, FILTERS)
         records = pairs_of(corpus)
-        assert list(records) == plain.records and len(records) == len(plain.records)
-        assert records[3] == plain.records[3] and records[-2:] == plain.records[-2:]
-        assert corpus.skips == plain.skips and corpus.total_lines == plain.total_lines == 300
-        assert corpus.fingerprint == plain.fingerprint
+        assert list(records) == corpus_in_memory.records and len(records) == len(corpus_in_memory.records)
+        assert records[3] == corpus_in_memory.records[3] and records[-2:] == corpus_in_memory.records[-2:]
+        assert corpus.skips == corpus_in_memory.skips and corpus.total_lines == corpus_in_memory.total_lines == 300
+        assert corpus.fingerprint == corpus_in_memory.fingerprint
         for share, limit in ((0.1, 2000), (0.3, 20)):
-            found, wanted = split_held_out(records, share, limit), split_held_out(plain.records, share, limit)
-            assert (list(found.train), list(found.valid)) == (wanted.train, wanted.valid)
-            assert len(found.train) == len(wanted.train)
-    assert plain.skips.counts.keys() == {
+            split, expected_split = (
+                split_held_out(records, share, limit),
+                split_held_out(corpus_in_memory.records, share, limit),
+            )
+            assert (list(split.train), list(split.valid)) == (expected_split.train, expected_split.valid)
+            assert len(split.train) == len(expected_split.train)
+    assert corpus_in_memory.skips.counts.keys() == {
         "empty source", "empty target", "duplicate", "target longer than 60 characters",
         "one side 5 times as long as the other or longer",
     }  # fmt: skip
@@ -88,7 +91,7 @@ def test_samples_are_spread_evenly(tmp_path: Path) -> None:
     records = pairs_of(load_pairs_cached(write_corpus(tmp_path), FILTERS))
     wanted_N = np.arange(len(records)) % 3 > 0
     part = records.select(wanted_N)
-    assert list(part) == [pair for pair, wanted in zip(records, wanted_N, strict=True) if wanted]
+    assert list(part) == [pair for pair, is_selected in zip(records, wanted_N, strict=True) if is_selected]
     few = part.sample_evenly(10)
     assert list(few) == [part[number * len(part) // 10] for number in range(10)]
     assert part.sample_evenly(len(part)) is part
@@ -230,21 +233,21 @@ def test_memory_stays_bounded_while_reading(tmp_path: Path, monkeypatch: pytest.
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=300))
 def test_hash_set_behaves_like_a_set(numbers: list[int]) -> None:
-    found, wanted = HashSet(), set[int]()
+    hash_set, expected = HashSet(), set[int]()
     for number in numbers:
         number = number or 1
-        assert found.add(number) == (number not in wanted)
-        wanted.add(number)
-    assert len(found) == len(wanted)
+        assert hash_set.add(number) == (number not in expected)
+        expected.add(number)
+    assert len(hash_set) == len(expected)
 
 
 def test_hash_set_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_module, "INITIAL_SIZE", 2)
-    found, rng = HashSet(), random.Random(1)
+    hash_set, rng = HashSet(), random.Random(1)
     numbers = [rng.getrandbits(64) | 1 for _ in range(5000)]
-    assert all(found.add(number) for number in numbers)
-    assert not any(found.add(number) for number in numbers)
-    assert isinstance(found._table, array) and len(found._table) == 8192
+    assert all(hash_set.add(number) for number in numbers)
+    assert not any(hash_set.add(number) for number in numbers)
+    assert isinstance(hash_set._table, array) and len(hash_set._table) == 8192
 
 
 @pytest.fixture(scope="module")
@@ -266,9 +269,9 @@ def test_ids_do_not_depend_on_the_number_of_processes(
     workers: int, block: int, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     paths = write_corpus(tmp_path)
-    plain = split_held_out(in_memory(paths).records, 0.1).train
+    train_in_memory = split_held_out(in_memory(paths).records, 0.1).train
     settings = EncodingSettings(max_tokens=7, prefixes=(4, 5))
-    expected, short_pairs = encode_pairs(plain, tokenizer, settings)
+    expected, short_pairs = encode_pairs(train_in_memory, tokenizer, settings)
     train = split_held_out(load_pairs_cached(paths, FILTERS).records, 0.1).train
     assert isinstance(train, CachedPairs)
     progress: list[tuple[int, int]] = []
@@ -285,7 +288,7 @@ def test_ids_do_not_depend_on_the_number_of_processes(
             block=block,
         )
         assert contents(ids) == contents(expected.pair_ids)
-    assert ids.source.ids.dtype == np.uint16 and len(ids) == len(short_pairs) < len(plain)
+    assert ids.source.ids.dtype == np.uint16 and len(ids) == len(short_pairs) < len(train_in_memory)
     assert skips.counts == {"longer than 7 tokens": len(expected.too_long_lines)}
     assert skips.locations == {"longer than 7 tokens": [f"pairs:{line}" for line in expected.too_long_lines[:3]]}
     total = train.total

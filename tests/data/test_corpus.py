@@ -60,8 +60,8 @@ def test_every_format_gives_the_same_pairs(
     corpus = load_pairs(save(sides, tmp_path_factory.mktemp("corpus"), pack, end))
     assert corpus.records == [Pair(a, b, line) for line, (a, b) in enumerate(sides, start=1)]
     assert (corpus.total_lines, corpus.skips.total) == (len(sides), 0)
-    plain = load_pairs(as_tsv(sides, tmp_path_factory.mktemp("plain"), bytes, "\n"))
-    assert corpus.fingerprint == plain.fingerprint
+    baseline = load_pairs(as_tsv(sides, tmp_path_factory.mktemp("plain"), bytes, "\n"))
+    assert corpus.fingerprint == baseline.fingerprint
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:

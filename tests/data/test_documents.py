@@ -53,10 +53,10 @@ def test_a_json_object_is_a_document(cut: DocumentUnit, tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_depends_on_the_text(tmp_path: Path) -> None:
-    plain, objects = tmp_path / "t.txt", tmp_path / "t.jsonl"
-    plain.write_text("One.\nTwo.\n", encoding="utf-8")
+    baseline, objects = tmp_path / "t.txt", tmp_path / "t.jsonl"
+    baseline.write_text("One.\nTwo.\n", encoding="utf-8")
     objects.write_text('{"text": "One."}\n{"text": "Two."}\n', encoding="utf-8")
-    assert load_documents([plain], "line").fingerprint == load_documents([objects], "line").fingerprint
+    assert load_documents([baseline], "line").fingerprint == load_documents([objects], "line").fingerprint
 
 
 BAD = [

@@ -100,9 +100,9 @@ def test_all_kinds_of_png_are_read(tmp_path: Path) -> None:
         (gray_alpha, np.where(is_opaque, gray_YX, 255)[None]),
         (color_alpha, np.where(is_opaque, color_CYX, 255)),
     ):
-        found = read_image(path)
-        assert found.dtype == np.uint8
-        np.testing.assert_array_equal(found, expected, err_msg=path.name)
+        pixels = read_image(path)
+        assert pixels.dtype == np.uint8
+        np.testing.assert_array_equal(pixels, expected, err_msg=path.name)
     on_white = [round(value * 128 / 255 + 255 * 127 / 255) for value in (100, 0, 200)]
     np.testing.assert_allclose(read_image(half)[:, 3, 4], on_white, atol=1)
 

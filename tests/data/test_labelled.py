@@ -10,13 +10,13 @@ from clearhead.data.readers.labelled import LabelledText, load_labelled, read_la
 from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
-WANTED = [
+EXPECTED = [
     LabelledText("A good film.", "pos", 1),
     LabelledText("Zoë said: „bad“", "neg", 2),
     LabelledText("So so", "neg", 3),
 ]
-TSV = "".join(f"{one.text}\t{one.label}\n" for one in WANTED).encode()
-JSONL = "".join(json.dumps({"id": 7, "label": one.label, "text": one.text}) + "\n" for one in WANTED).encode()
+TSV = "".join(f"{one.text}\t{one.label}\n" for one in EXPECTED).encode()
+JSONL = "".join(json.dumps({"id": 7, "label": one.label, "text": one.text}) + "\n" for one in EXPECTED).encode()
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_all_formats_give_the_same_records(name: str, content: bytes, tmp_path: 
     path = tmp_path / name
     path.write_bytes(content)
     corpus = load_labelled([path])
-    assert corpus.records == WANTED and corpus.total_lines == 3 and corpus.skips.total == 0
+    assert corpus.records == EXPECTED and corpus.total_lines == 3 and corpus.skips.total == 0
 
 
 def test_several_files_are_read_in_order_with_their_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(TSV)
     (tmp_path / "b.jsonl").write_bytes(JSONL)
     corpus = load_labelled([tmp_path / "a.tsv", tmp_path / "b.jsonl"])
-    assert corpus.records == WANTED * 2
+    assert corpus.records == EXPECTED * 2
     assert corpus.fingerprint != load_labelled([tmp_path / "a.tsv"]).fingerprint
     assert load_labelled([tmp_path / "a.tsv"]).fingerprint == load_labelled([tmp_path / "b.jsonl"]).fingerprint
 
@@ -50,7 +50,7 @@ def test_several_files_are_read_in_order_with_their_line_numbers(tmp_path: Path)
 def test_useless_lines_are_counted_by_reason(tmp_path: Path) -> None:
     path, skips = tmp_path / "t.tsv", SkipReport()
     path.write_text(f"fine\tpos\n\n \tpos\nno label\t \n{'x' * 12}\tneg\n{'x' * 11}\tneg\n", encoding="utf-8")
-    assert [one.line for one in read_labelled([path], skips, max_chars=11)] == [1, 6]
+    assert [record.line for record in read_labelled([path], skips, max_chars=11)] == [1, 6]
     assert skips.counts == {"empty line": 1, "empty text": 1, "empty label": 1, "text longer than 11 characters": 1}
     assert skips.locations["empty label"] == [f"{path}:4"]
 

@@ -21,14 +21,14 @@ def test_weights_are_parsed_from_arguments(tmp_path: Path) -> None:
     assert parse_file_arguments([Path("a.tsv:2"), Path("b.jsonl.gz:0.5"), Path("c.tsv")]) == WeightedFiles(
         [Path("a.tsv"), Path("b.jsonl.gz"), Path("c.tsv")], [2.0, 0.5, 1.0], []
     )
-    plain = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
-    assert parse_file_arguments(plain) == WeightedFiles(plain, [], [])
+    baseline = [odd, Path("b.tsv"), Path("c:x.tsv"), Path("d@e.tsv")]
+    assert parse_file_arguments(baseline) == WeightedFiles(baseline, [], [])
     assert parse_file_arguments([Path("a.tsv:0")]).weights == [0.0]  # refused by the settings
 
 
 def test_tags_are_parsed_from_arguments(tmp_path: Path) -> None:
-    found = parse_file_arguments([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
-    assert found == WeightedFiles([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
+    parsed = parse_file_arguments([Path("en-de.tsv@de"), Path("x@y/en-fr.jsonl.zst@fr-FR:2.5")])
+    assert parsed == WeightedFiles([Path("en-de.tsv"), Path("x@y/en-fr.jsonl.zst")], [1.0, 2.5], ["de", "fr-FR"])
     odd = tmp_path / "a.tsv@de"
     odd.touch()
     assert parse_file_arguments([odd]) == WeightedFiles([odd], [], [])
@@ -51,10 +51,10 @@ def seen(file_index_N: np.ndarray[tuple[int], np.dtype[np.int64]], epochs: int, 
 
 def test_integer_weights_are_exact_and_fractions_are_probabilities() -> None:
     file_index_N = np.array([0] * 11 + [1] * 13 + [2] * 17)
-    found = seen(file_index_N, 400, [2.0, 0.25, 1.5])
-    assert found[:11] == [2.0] * 11
-    assert found[11:24] == pytest.approx([0.25] * 13, abs=0.1)  # four standard deviations
-    assert found[24:] == pytest.approx([1.5] * 17, abs=0.1)
+    occurrences = seen(file_index_N, 400, [2.0, 0.25, 1.5])
+    assert occurrences[:11] == [2.0] * 11
+    assert occurrences[11:24] == pytest.approx([0.25] * 13, abs=0.1)  # four standard deviations
+    assert occurrences[24:] == pytest.approx([1.5] * 17, abs=0.1)
     assert sum(seen(file_index_N, 5, [1e-9] * 3)) == pytest.approx(1.0)  # an epoch is never empty
 
 
@@ -69,10 +69,10 @@ def test_an_epoch_is_a_function_of_seed_and_number() -> None:
 def test_a_temperature_upsamples_small_files() -> None:
     """At temperature 2, 64 and 4 pairs count as 8 and 2, so a pair of the second file occurs 4 times as often."""
     file_index_N = np.array([0] * 64 + [1] * 4)
-    found = epoch_repeats(file_index_N, [], 2.0)
-    assert found is not None
-    assert found[0] == 1.0 and found[-1] == pytest.approx(4.0)
-    assert describe_epoch_repeats(file_index_N, found)[1] == "file 2: 4 pairs, each seen 4.00 times per epoch"
+    repeats_N = epoch_repeats(file_index_N, [], 2.0)
+    assert repeats_N is not None
+    assert repeats_N[0] == 1.0 and repeats_N[-1] == pytest.approx(4.0)
+    assert describe_epoch_repeats(file_index_N, repeats_N)[1] == "file 2: 4 pairs, each seen 4.00 times per epoch"
     assert epoch_repeats(file_index_N, [], 1.0) is None and epoch_repeats(np.zeros(5, np.int64), [], 3.0) is None
     with pytest.raises(ConfigError, match="unset one"):
         epoch_repeats(file_index_N, [1.0, 2.0], 2.0)

@@ -20,7 +20,7 @@ from clearhead.data.segmentation import (
 
 
 def count_tokens(texts: Sequence[str]) -> list[int]:
-    """Return token counts, with one token per three characters of a word or fewer, as uneven as with subwords."""
+    """Return token counts: every three characters of a word are one token, so that words vary as with subwords."""
     return [sum(-(-len(word) // 3) for word in text.split()) for text in texts]
 
 
@@ -51,15 +51,15 @@ def test_sentences_keep_their_whitespace() -> None:
     [lines] = segmenter().segment(["A list\nmilk\neggs. Bread"])
     assert lines.parts == ("A list", "milk", "eggs.", "Bread") and lines.gaps == ("\n", "\n", " ")
     assert split_sentences(text, "en") == ["It is late. ", "Where are you?  ", "Here!\n\n", "Good. "]
-    [found] = segmenter().segment([text])
-    assert found.parts == ("It is late.", "Where are you?", "Here!", "Good.") and not found.is_long
-    assert found.join(["a", "b", "c", "d"]) == "a b  c\n\nd"
+    [segmented] = segmenter().segment([text])
+    assert segmented.parts == ("It is late.", "Where are you?", "Here!", "Good.") and not segmented.is_long
+    assert segmented.join(["a", "b", "c", "d"]) == "a b  c\n\nd"
 
 
 def test_a_space_is_added_only_for_scripts_that_have_them() -> None:
-    [found] = segmenter(language="ja").segment(["これは本です。あれは犬です。"])
-    assert found.join(["This is a book.", "That is a dog."]) == "This is a book. That is a dog."
-    assert found.join(["这是书。", "那是狗。"]) == "这是书。那是狗。"
+    [segmented] = segmenter(language="ja").segment(["これは本です。あれは犬です。"])
+    assert segmented.join(["This is a book.", "That is a dog."]) == "This is a book. That is a dog."
+    assert segmented.join(["这是书。", "那是狗。"]) == "这是书。那是狗。"
 
 
 def test_modes() -> None:
@@ -74,10 +74,10 @@ def test_a_text_of_one_part_is_unchanged_and_an_empty_one_has_none() -> None:
 
 
 def test_long_parts_are_split_at_sentences_then_words_then_characters() -> None:
-    [found] = segmenter("none", limit=4).segment(["Dogs run. Cats sleep. " + "x" * 20 + " end"])
-    assert found.parts == ("Dogs run.", "Cats sleep.", "xxxx", "xxxx", "xxxx", "xxxx", "xxxx", "end")
-    assert found.is_long and max(count_tokens(found.parts)) <= 4
-    assert found.gaps == (" ", " ", "", "", "", "", " ")
+    [segmented] = segmenter("none", limit=4).segment(["Dogs run. Cats sleep. " + "x" * 20 + " end"])
+    assert segmented.parts == ("Dogs run.", "Cats sleep.", "xxxx", "xxxx", "xxxx", "xxxx", "xxxx", "end")
+    assert segmented.is_long and max(count_tokens(segmented.parts)) <= 4
+    assert segmented.gaps == (" ", " ", "", "", "", "", " ")
 
 
 @pytest.mark.parametrize("text", ["Plan B\u00a0. Ja.", "Vitamin C\u202f.", "A\u3000. B", "a" + "\u0301" * 600 + "."])
@@ -85,8 +85,8 @@ def test_long_parts_are_split_at_sentences_then_words_then_characters() -> None:
 def test_odd_whitespace_and_marks(text: str, language: str) -> None:
     """sentencex 1.0.32 panics on the first three."""
     assert "".join(split_sentences(text, language)) == text
-    [found] = segmenter(language=language, limit=50).segment([text])
-    assert max(count_tokens(found.parts)) <= 50
+    [segmented] = segmenter(language=language, limit=50).segment([text])
+    assert max(count_tokens(segmented.parts)) <= 50
 
 
 def test_prefixes_are_repeated_in_every_part() -> None:
@@ -94,10 +94,10 @@ def test_prefixes_are_repeated_in_every_part() -> None:
     assert marked.segment([">>fra<< Hi there. Hello."])[0].parts == (">>fra<< Hi there.", ">>fra<< Hello.")
     assert marked.segment([">>fra<< Hello."])[0].parts == (">>fra<< Hello.",)
     task = Segmenter("none", "en", 9, count_tokens, TARGET_TOKEN_OR_TASK_PREFIX)
-    found = task.segment(["to German: one two three four five six"])[0]
-    assert found.is_long and all(part.startswith("to German: ") for part in found.parts)
-    assert " ".join(part.removeprefix("to German: ") for part in found.parts) == "one two three four five six"
-    assert max(count_tokens(found.parts)) <= 9
+    segmented = task.segment(["to German: one two three four five six"])[0]
+    assert segmented.is_long and all(part.startswith("to German: ") for part in segmented.parts)
+    assert " ".join(part.removeprefix("to German: ") for part in segmented.parts) == "one two three four five six"
+    assert max(count_tokens(segmented.parts)) <= 9
 
 
 @given(
@@ -106,21 +106,21 @@ def test_prefixes_are_repeated_in_every_part() -> None:
     st.sampled_from(["sentences", "lines", "none"]),
 )
 def test_all_text_is_kept_and_every_part_fits(text: str, limit: int, mode: SplitMode) -> None:
-    [found] = segmenter(mode, limit=limit).segment([text])
-    assert len(found.gaps) == max(0, len(found.parts) - 1)
-    joined = "".join(part + (gap or "") for part, gap in zip_longest(found.parts, found.gaps))
+    [segmented] = segmenter(mode, limit=limit).segment([text])
+    assert len(segmented.gaps) == max(0, len(segmented.parts) - 1)
+    joined = "".join(part + (gap or "") for part, gap in zip_longest(segmented.parts, segmented.gaps))
     assert joined.strip() == text.strip()
     assert all(count <= limit or part in ("[MASK]", "<mask>") or len(part) == 1
-               for part, count in zip(found.parts, count_tokens(found.parts), strict=True))  # fmt: skip
+               for part, count in zip(segmented.parts, count_tokens(segmented.parts), strict=True))  # fmt: skip
 
 
 def test_the_split_mode_follows_the_training_sources() -> None:
     sentences = [f"Sentence {number} is here." for number in range(50)]
     assert choose_split(sentences, "en").mode == "sentences"
-    assert choose_split([f"{one} And more." for one in sentences], "en").mode == "lines"
-    assert choose_split([f"{one}\nNext line." for one in sentences], "en").mode == "none"
-    assert choose_split([f"translate English to German: {one}" for one in sentences], "en").mode == "none"
-    mixed = choose_split(sentences + [f"{one} And more." for one in sentences[:3]], "en")
+    assert choose_split([f"{sentence} And more." for sentence in sentences], "en").mode == "lines"
+    assert choose_split([f"{sentence}\nNext line." for sentence in sentences], "en").mode == "none"
+    assert choose_split([f"translate English to German: {sentence}" for sentence in sentences], "en").mode == "none"
+    mixed = choose_split(sentences + [f"{sentence} And more." for sentence in sentences[:3]], "en")
     assert mixed.mode == "sentences" and mixed.multi_sentence_share == pytest.approx(3 / 53)
 
 

@@ -36,28 +36,31 @@ def test_ibm_model1_equals_a_slow_reference(monkeypatch: pytest.MonkeyPatch) -> 
         counts: dict[tuple[int, int], float] = defaultdict(float)
         for source, target in zip(sources, targets, strict=True):
             for token in target:
-                full = sum(chances[one, token] for one in [*source, SOURCE])
-                for one in [*source, SOURCE]:
-                    counts[one, token] += chances[one, token] / full
+                full = sum(chances[source_token, token] for source_token in [*source, SOURCE])
+                for source_token in [*source, SOURCE]:
+                    counts[source_token, token] += chances[source_token, token] / full
         sums: dict[int, float] = defaultdict(float)
-        for (one, _), count in counts.items():
-            sums[one] += count
-        chances = defaultdict(float, {(one, token): count / sums[one] for (one, token), count in counts.items()})
-    found = train_ibm_model1(sources, targets, SOURCE, TARGET, iterations=4)
+        for (source_token, _), count in counts.items():
+            sums[source_token] += count
+        chances = defaultdict(
+            float,
+            {(source_token, token): count / sums[source_token] for (source_token, token), count in counts.items()},
+        )
+    table = train_ibm_model1(sources, targets, SOURCE, TARGET, iterations=4)
     learned = dict(
-        zip(zip(found.sources_P.tolist(), found.targets_P.tolist(), strict=True), found.probability_P, strict=True)
+        zip(zip(table.sources_P.tolist(), table.targets_P.tolist(), strict=True), table.probability_P, strict=True)
     )
     assert learned == pytest.approx({pair: chance for pair, chance in chances.items() if chance})
 
 
 def test_top_targets_are_sorted_by_probability() -> None:
-    found = train_ibm_model1(*pairs(400), SOURCE, TARGET)
-    sources, targets = found.top_targets(1, 0.0)
+    table = train_ibm_model1(*pairs(400), SOURCE, TARGET)
+    sources, targets = table.top_targets(1, 0.0)
     best = dict(zip(sources.tolist(), targets.tolist(), strict=True))
     assert {token: best[token] for token in range(4, SOURCE)} == {token: token + 2 for token in range(4, SOURCE)}
-    counts = np.bincount(found.top_targets(3, 0.0)[0], minlength=SOURCE + 1)
+    counts = np.bincount(table.top_targets(3, 0.0)[0], minlength=SOURCE + 1)
     assert counts[4:SOURCE].tolist() == [3] * (SOURCE - 4) and counts[:4].sum() == 0
-    few, _ = found.top_targets(3, 0.5)
+    few, _ = table.top_targets(3, 0.5)
     assert set(few.tolist()) >= set(range(4, SOURCE)) and len(few) <= SOURCE - 3
 
 
@@ -66,12 +69,12 @@ def small(copies: Sequence[int] = (), frequent: int = 2) -> Shortlist:
 
 
 def test_a_sentence_gets_candidates_and_frequent_tokens() -> None:
-    found = small()
-    common = {*found.frequent_F.tolist()}
+    shortlist = small()
+    common = {*shortlist.frequent_F.tolist()}
     assert END in common and len(common) == 3
-    assert {*found.allowed_targets([5, 9, 5])} == {7, 11, *common}
-    assert found.allowed_targets([5, 9]) == tuple(sorted(found.allowed_targets([9, 5])))
-    assert {*found.allowed_targets([])} == common == {*found.allowed_targets([2])}, (
+    assert {*shortlist.allowed_targets([5, 9, 5])} == {7, 11, *common}
+    assert shortlist.allowed_targets([5, 9]) == tuple(sorted(shortlist.allowed_targets([9, 5])))
+    assert {*shortlist.allowed_targets([])} == common == {*shortlist.allowed_targets([2])}, (
         "no candidates for a source token that never occurred"
     )
     assert {*small(copies=range(4, SOURCE)).allowed_targets([5])} == {5, 7, *common}
@@ -79,13 +82,13 @@ def test_a_sentence_gets_candidates_and_frequent_tokens() -> None:
 
 
 def test_a_saved_shortlist_is_loaded_unchanged(tmp_path: Path) -> None:
-    found = small(copies=range(4, SOURCE))
-    found.save(tmp_path / "list")
+    shortlist = small(copies=range(4, SOURCE))
+    shortlist.save(tmp_path / "list")
     again = Shortlist.load(tmp_path / "list", "print")
     assert [again.allowed_targets([token]) for token in range(SOURCE)] == [
-        found.allowed_targets([token]) for token in range(SOURCE)
+        shortlist.allowed_targets([token]) for token in range(SOURCE)
     ]
-    assert (again.vocab_size, again.mean_length) == (TARGET, found.mean_length)
+    assert (again.vocab_size, again.mean_length) == (TARGET, shortlist.mean_length)
 
 
 def test_equal_lists_give_equal_bytes() -> None:
@@ -105,14 +108,14 @@ def test_invalid_shortlists_are_refused(tmp_path: Path) -> None:
     save_file({"x": np.zeros(3)}, path)
     with pytest.raises(DataError, match="is not a shortlist"):
         Shortlist.load(path, "print")
-    one, found = np.zeros(1, dtype=np.int32), small()
+    array, shortlist = np.zeros(1, dtype=np.int32), small()
     for damaged in (
-        Shortlist(found.offsets_V1, found.lists_L + TARGET, one, TARGET, "print"),
-        Shortlist(found.offsets_V1[::-1].copy(), found.lists_L, one, TARGET, "print"),
-        Shortlist(found.offsets_V1, found.lists_L[:-1], one, TARGET, "print"),
+        Shortlist(shortlist.offsets_V1, shortlist.lists_L + TARGET, array, TARGET, "print"),
+        Shortlist(shortlist.offsets_V1[::-1].copy(), shortlist.lists_L, array, TARGET, "print"),
+        Shortlist(shortlist.offsets_V1, shortlist.lists_L[:-1], array, TARGET, "print"),
     ):
         damaged.save(path)
         with pytest.raises(DataError, match="is damaged"):
             Shortlist.load(path, "print")
     with pytest.raises(DataError, match="cannot write"):
-        found.save(tmp_path / "none" / "list")
+        shortlist.save(tmp_path / "none" / "list")

@@ -34,9 +34,9 @@ def rows(path: Path, **options: Any) -> list[tuple[int, str, str]]:
 
 
 def notes(path: Path, **options: Any) -> list[str]:
-    found: list[str] = []
-    list(read_table(path, LABELLED, TableOptions(**options), found.append))
-    return found
+    collected: list[str] = []
+    list(read_table(path, LABELLED, TableOptions(**options), collected.append))
+    return collected
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,11 +51,11 @@ def test_written_csv_is_read_unchanged(
     writer.writerow(["label", "id", "text"])
     writer.writerows(records)
     path = write(tmp_path_factory.mktemp("csv") / "a.csv", BOM + stream.getvalue().encode())
-    found, lines = rows(path), [1]
+    actual, lines = rows(path), [1]
     for record in records:
         lines.append(lines[-1] + 1 + sum(field.count("\n") for field in record))
     expected = [("", "") if not "".join(record).strip() else (record[2], record[0]) for record in records]
-    assert [(line - 1, first, second) for line, first, second in found] == [
+    assert [(line - 1, first, second) for line, first, second in actual] == [
         (line, first, second) for line, (first, second) in zip(lines, expected, strict=False)
     ]
 
@@ -175,10 +175,10 @@ def test_a_header_can_be_asserted_or_denied(tmp_path: Path) -> None:
                                      {"text": "frage", "label": "Klasse"}])  # fmt: skip
 def test_columns_are_selected_by_number_or_name(columns: dict[str, str], tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,Klasse,Frage,Klasse2\n1,x,a,q\n")
-    found = rows(path, columns=columns)
-    assert found[-1] == (2, "a", "x")
+    result = rows(path, columns=columns)
+    assert result[-1] == (2, "a", "x")
     has_name = any(not column.isdecimal() for column in columns.values())
-    assert len(found) == (1 if has_name else 2)  # by number, a header with unknown names is a record
+    assert len(result) == (1 if has_name else 2)  # by number, a header with unknown names is a record
     assert "text in column 3" in notes(path, columns=columns)[0]
 
 
@@ -280,9 +280,9 @@ def test_swapped_columns_are_refused_with_the_option_to_use(tmp_path: Path) -> N
     with pytest.raises(DataError, match=message + ".*use --columns text=2,label=1"):
         load_labelled([path])
     swapped = load_labelled([path], table=TableOptions({"text": "2", "label": "1"}))
-    assert [one.fields for one in swapped.records] == RECORDS
+    assert [record.fields for record in swapped.records] == RECORDS
     records = load_labelled([path], table=TableOptions({"text": "1", "label": "2"}))
-    assert {one.text for one in records.records} == {"good", "bad"}
+    assert {record.text for record in records.records} == {"good", "bad"}
 
 
 def test_reports_are_merged_with_their_notes() -> None:

@@ -9,11 +9,11 @@ from clearhead.data.readers.labelled import TaggedSentence, load_tagged, read_ta
 from clearhead.data.records import SkipReport
 from clearhead.errors import DataError
 
-WANTED = [
+EXPECTED = [
     TaggedSentence(("Anna", "Lee", "left", "Oslo"), ("B-PER", "I-PER", "O", "B-LOC"), 1),
     TaggedSentence(("#", "1"), ("O", "O"), 6),
 ]
-ROWS = [[*zip(one.words, one.tags, strict=True)] for one in WANTED]
+ROWS = [[*zip(one.words, one.tags, strict=True)] for one in EXPECTED]
 
 
 def written(folder: Path, text: str, name: str = "t.conll") -> Path:
@@ -30,20 +30,22 @@ def joined(between: str) -> str:
 @pytest.mark.parametrize("end", ["", "\n\n\n"])
 def test_all_layouts_give_the_same_sentences(between: str, end: str, tmp_path: Path) -> None:
     path = written(tmp_path, joined(between) + end)
-    assert [(one.words, one.tags) for one in load_tagged([path]).records] == [(one.words, one.tags) for one in WANTED]
-    assert [one.line for one in load_tagged([path]).records] == [1, 6]
+    assert [(record.words, record.tags) for record in load_tagged([path]).records] == [
+        (record.words, record.tags) for record in EXPECTED
+    ]
+    assert [record.line for record in load_tagged([path]).records] == [1, 6]
 
 
 def test_windows_lines_byte_order_mark_and_gzip(tmp_path: Path) -> None:
     path = tmp_path / "t.conll.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + joined("\t").replace("\n", "\r\n").encode()))
-    assert load_tagged([path]).records[0] == WANTED[0]
+    assert load_tagged([path]).records[0] == EXPECTED[0]
 
 
 def test_document_markers_and_comments_are_skipped(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- -X- O\n\n# sent_id = 1\n# text = vitamin O\nAnna B-PER\n-DOCSTART- O\n# note\nOslo B-LOC\n"
     records = load_tagged([written(tmp_path, text)]).records
-    assert [(one.words, one.tags, one.line) for one in records] == [
+    assert [(record.words, record.tags, record.line) for record in records] == [
         (("Anna",), ("B-PER",), 5),
         (("Oslo",), ("B-LOC",), 8),
     ]
@@ -88,6 +90,6 @@ def test_faults_are_reported_with_file_and_line(text: str, message: str, tmp_pat
 
 def test_long_sentences_are_skipped_and_counted(tmp_path: Path) -> None:
     path, skips = written(tmp_path, joined(" ")), SkipReport()
-    assert [one.line for one in read_tagged([path], skips, max_chars=17)] == [6]  # "Anna Lee left Oslo" has 18
+    assert [record.line for record in read_tagged([path], skips, max_chars=17)] == [6]  # "Anna Lee left Oslo" has 18
     assert skips.summary() == [f"sentence longer than 17 characters: 1 ({path}:1)"]
     assert len(load_tagged([path], max_chars=18).records) == 2

@@ -143,9 +143,9 @@ def test_the_vocabulary_begins_with_special_tokens_and_has_the_maximum_size(kind
     assert [tokenizer.token(index) for index in range(5)] == ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
     assert tokenizer.vocab_size <= 449
-    shown = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
-    assert len(set(shown)) == len(shown)
-    assert [tokenizer.token_id(token) for token in shown] == list(range(len(shown)))
+    displayed = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
+    assert len(set(displayed)) == len(displayed)
+    assert [tokenizer.token_id(token) for token in displayed] == list(range(len(displayed)))
 
 
 @pytest.mark.parametrize(

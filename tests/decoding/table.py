@@ -103,7 +103,9 @@ class TableGenerator:
     def score(self, key: int, tokens: Sequence[int], ends: bool) -> list[float]:
         """Return the log-probabilities of the tokens of one output, computed without search."""
         written = (*tokens, END) if ends else tuple(tokens)
-        return [float(self.log_probs(key, (START, *written[:place]))[token]) for place, token in enumerate(written)]
+        return [
+            float(self.log_probs(key, (START, *written[:position]))[token]) for position, token in enumerate(written)
+        ]
 
     def all_outputs(self, key: int, limit: int, settings: DecodingConfig) -> list[tuple[float, tuple[int, ...]]]:
         """Return every output up to the limit with its score, best first."""

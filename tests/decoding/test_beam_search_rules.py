@@ -81,26 +81,26 @@ def test_every_bit_of_the_result(stop: str, norm: str, beam: int, distinct: int)
     table = TableGenerator(VOCAB, end_bonus=0.7, distinct=distinct)
     limits = [1, 2, 3, 5, 7, 11]
     lists = [{2, 3 + key, 5, 7, 11} for key in range(6)]
-    asked = [Constraints(shortlist=AllowedTokens(tuple(sorted(each)), VOCAB)) for each in lists]
-    for more, alpha in (({}, 0.6), ({"min_length": 1}, 1.3), ({"min_length": 1}, 0.0)):
+    search_constraints = [Constraints(shortlist=AllowedTokens(tuple(sorted(each)), VOCAB)) for each in lists]
+    for options, alpha in (({}, 0.6), ({"min_length": 1}, 1.3), ({"min_length": 1}, 0.0)):
         settings = DecodingConfig.model_validate(
-            {"beam_size": beam, "stopping_rule": stop, "length_penalty_form": norm, "length_penalty": alpha, **more}
+            {"beam_size": beam, "stopping_rule": stop, "length_penalty_form": norm, "length_penalty": alpha, **options}
         )
         sources = [[key] for key in range(6)]
-        plain = search(SearchBatch(table, sources, settings, limits, END, PAD, beam))
-        listed = search(SearchBatch(table, sources, settings, limits, END, PAD, beam, constraints=asked))
+        baseline = search(SearchBatch(table, sources, settings, limits, END, PAD, beam))
+        listed = search(SearchBatch(table, sources, settings, limits, END, PAD, beam, constraints=search_constraints))
         for key, limit in enumerate(limits):
-            assert plain[key] == expected_hypotheses(table, key, limit, settings, beam, None)
+            assert baseline[key] == expected_hypotheses(table, key, limit, settings, beam, None)
             assert listed[key] == expected_hypotheses(table, key, limit, settings, beam, lists[key])
 
 
 def test_a_search_that_is_blocked() -> None:
-    """A shortlist of the end token only, which is still banned: the empty hypothesis is the only output."""
+    """If the shortlist contains only the end token, which min_length bans, the empty hypothesis is the only output."""
     settings, table = DecodingConfig(beam_size=3, min_length=2), TableGenerator(VOCAB)
-    asked = [Constraints(shortlist=AllowedTokens((END,), VOCAB))]
-    [found] = search(SearchBatch(table, [[4]], settings, [5], END, PAD, 3, constraints=asked))
-    assert found == [Hypothesis((), 0.0, 0.0, (), "blocked")]
-    assert found == expected_hypotheses(table, 4, 5, settings, 3, {END})
+    search_constraints = [Constraints(shortlist=AllowedTokens((END,), VOCAB))]
+    [result] = search(SearchBatch(table, [[4]], settings, [5], END, PAD, 3, constraints=search_constraints))
+    assert result == [Hypothesis((), 0.0, 0.0, (), "blocked")]
+    assert result == expected_hypotheses(table, 4, 5, settings, 3, {END})
 
 
 def test_the_penalty_table_is_rounded_once() -> None:
@@ -119,15 +119,15 @@ def test_the_penalty_table_is_rounded_once() -> None:
 def test_a_stream_yields_beginnings_of_its_result(beam: int) -> None:
     table, settings = TableGenerator(VOCAB, end_bonus=-1.0), DecodingConfig(beam_size=beam)
     for key in range(7):
-        streaming, shown = stream_search(SearchBatch(table, [[key]], settings, [9], END, PAD)), [()]
+        streaming, streamed = stream_search(SearchBatch(table, [[key]], settings, [9], END, PAD)), [()]
         while True:
             try:
-                shown.append(next(streaming))  # type: ignore[arg-type]
+                streamed.append(next(streaming))  # type: ignore[arg-type]
             except StopIteration as done:
                 [best] = done.value.hypotheses
                 break
         assert [best] == search(SearchBatch(table, [[key]], settings, [9], END, PAD))[0]
-        assert all(best.tokens[: len(each)] == each for each in shown)
-        assert [*map(len, shown)] == sorted({*map(len, shown)})
+        assert all(best.tokens[: len(each)] == each for each in streamed)
+        assert [*map(len, streamed)] == sorted({*map(len, streamed)})
         if beam == 1:
-            assert len(shown) >= len(best.tokens)
+            assert len(streamed) >= len(best.tokens)

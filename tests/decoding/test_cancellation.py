@@ -33,16 +33,16 @@ class CancellingTable(TableGenerator):
         self.cancellation = cancellation
 
     def step(self, *arguments: Any, **options: Any) -> Step:
-        found = super().step(*arguments, **options)
+        result = super().step(*arguments, **options)
         if self.cancellation is not None and len(self.rows_seen) == AT_STEP:
             self.cancellation.cancel()
-        return found
+        return result
 
 
 def run(name: str, table: TableGenerator, cancellations: Sequence[Cancellation | None]) -> Any:
-    settings, _, asked = CASES[name]
+    settings, _, sentence_constraints = CASES[name]
     keys, n_best = [[key] for key in range(len(cancellations))], 3 if name == "samples" else 1
-    constraints = [] if asked is None else [asked] * len(keys)
+    constraints = [] if sentence_constraints is None else [sentence_constraints] * len(keys)
     return search(
         SearchBatch(table, keys, settings, [LIMIT] * len(keys), END, PAD, n_best, constraints=constraints,
                     cancellations=cancellations)
@@ -54,8 +54,8 @@ def test_a_cancelled_sentence_leaves_and_others_stay(name: str) -> None:
     alone, cancellation = CancellingTable(), Cancellation()
     expected = run(name, alone, [None] * 3)
     table, rows = CancellingTable(cancellation), CASES[name][1]
-    found = run(name, table, [None, cancellation, Cancellation()])
-    assert found[0] == expected[0] and found[2] == expected[2]
+    actual = run(name, table, [None, cancellation, Cancellation()])
+    assert actual[0] == expected[0] and actual[2] == expected[2]
     assert table.rows_seen == [*alone.rows_seen[:AT_STEP], *[2 * rows] * (LIMIT - AT_STEP)]
     assert alone.rows_seen[AT_STEP:] == [3 * rows] * (LIMIT - AT_STEP)
 

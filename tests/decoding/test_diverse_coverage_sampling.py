@@ -23,18 +23,18 @@ def test_groups_against_a_loop(groups: int, width: int, penalty: float) -> None:
     beam = groups * width
     decoding = DecodingConfig(beam_size=beam, beam_groups=groups, diversity_penalty=penalty)
     results = search(SearchBatch(table, [[key] for key in range(9)], decoding, [limit] * 9, END, PAD, beam))
-    for key, found in enumerate(results):
+    for key, actual in enumerate(results):
         expected = _diverse(table, key, groups, width, penalty, limit)
         scores = {
             tokens: normalized_score(sum_log_probs(score), len(score), decoding) for tokens, score in expected.items()
         }
         ranked = sorted(scores, key=scores.__getitem__, reverse=True)[:beam]
-        assert [each.tokens for each in found] == ranked
-        assert [each.score for each in found] == pytest.approx([scores[tokens] for tokens in ranked], abs=1e-5)
+        assert [each.tokens for each in actual] == ranked
+        assert [each.score for each in actual] == pytest.approx([scores[tokens] for tokens in ranked], abs=1e-5)
     if penalty == 0:  # without a penalty all groups find the same
-        assert all(len(found) == 1 for found in results)
+        assert all(len(actual) == 1 for actual in results)
     if penalty == 9 and width == 3:  # with a high one the groups begin differently
-        assert sum(len({each.tokens[:1] for each in found}) for found in results) > 3 * len(results)
+        assert sum(len({each.tokens[:1] for each in actual}) for actual in results) > 3 * len(results)
 
 
 def _diverse(
@@ -80,10 +80,10 @@ class Attending(TableGenerator):
         num_best: int | None = None,
     ) -> Step:
         assert want_attention
-        found = super().step(tokens_RT, state)
-        histories = enumerate(found.state.history)
-        seen = [self.attention(state.key_N[row // state.width], past)[:, None] for row, past in histories]
-        return replace(found, cross_RHTS=np.stack(seen).astype(np.float32))
+        result = super().step(tokens_RT, state)
+        histories = enumerate(result.state.history)
+        attentions = [self.attention(state.key_N[row // state.width], past)[:, None] for row, past in histories]
+        return replace(result, cross_RHTS=np.stack(attentions).astype(np.float32))
 
 
 @pytest.mark.parametrize("stop", ["beam_finished", "cannot_improve"])
@@ -93,17 +93,17 @@ def test_coverage_against_every_output(weight: float, stop: str) -> None:
     decoding = DecodingConfig.model_validate({"beam_size": 130, "coverage_penalty": weight, "stopping_rule": stop})
     src_NS = [[key, 5, END] for key in range(3, 7)]
     results = search(SearchBatch(table, src_NS, decoding, [limit] * 4, END, PAD, 3))
-    for key, found in enumerate(results, 3):
+    for key, result in enumerate(results, 3):
         scores = {}
         for tokens, ends in every_output(6, limit):
             log_probs = table.score(key, tokens, ends)
-            histories = [(START, *tokens[:place]) for place in range(len(log_probs))]
+            histories = [(START, *tokens[:position]) for position in range(len(log_probs))]
             seen_S = np.stack([table.attention(key, history).mean(0) for history in histories]).sum(0)
             penalty = float(np.log(seen_S.clip(max=1)[:2]).sum())  # the end and the padding do not count
             scores[tokens] = sum(log_probs) / length_penalty(len(log_probs), decoding) + weight * penalty
         ranked = sorted(scores, key=scores.__getitem__, reverse=True)[:3]
-        assert [each.tokens for each in found] == ranked
-        assert [each.score for each in found] == pytest.approx([scores[tokens] for tokens in ranked], abs=1e-5)
+        assert [each.tokens for each in result] == ranked
+        assert [each.score for each in result] == pytest.approx([scores[tokens] for tokens in ranked], abs=1e-5)
 
 
 def test_coverage_needs_attention() -> None:
@@ -112,9 +112,9 @@ def test_coverage_needs_attention() -> None:
 
 
 def drawn(
-    table: TableGenerator, src_NS: list[list[int]], n_best: int = 1, limit: int = 3, **more: Any
+    table: TableGenerator, src_NS: list[list[int]], n_best: int = 1, limit: int = 3, **options: Any
 ) -> list[list[Hypothesis]]:
-    decoding = DecodingConfig.model_validate({"method": "sample", "sampling": more})
+    decoding = DecodingConfig.model_validate({"method": "sample", "sampling": options})
     return search(SearchBatch(table, src_NS, decoding, [limit] * len(src_NS), END, PAD, n_best))
 
 
@@ -122,7 +122,7 @@ def test_outputs_are_drawn_as_often_as_they_are_probable() -> None:
     """Frequencies over 1,500 sentences with the same first distribution; filtered tokens are never drawn."""
     table, count = TableGenerator(6, scale=1.5), 1500
     src_NS = [[0, number] for number in range(count)]
-    outputs = Counter(found[0].tokens for found in drawn(table, src_NS, limit=2))
+    outputs = Counter(result[0].tokens for result in drawn(table, src_NS, limit=2))
     p_V = np.exp(table.log_probs(0, (START,)))
     p_V[[PAD, START]] = 0
     p_V /= p_V.sum()
@@ -132,7 +132,7 @@ def test_outputs_are_drawn_as_often_as_they_are_probable() -> None:
         assert abs(times / count - share) < 4 * (share * (1 - share) / count) ** 0.5
     assert len(outputs) > 9
     best = int(p_V.argmax())
-    greedy = {found[0].tokens[:1] for found in drawn(table, src_NS[:50], top_k=1)}
+    greedy = {result[0].tokens[:1] for result in drawn(table, src_NS[:50], top_k=1)}
     assert greedy == {(best,) if best != END else ()}
 
 
@@ -141,14 +141,14 @@ def test_a_draw_depends_on_seed_number_and_sentence_only() -> None:
     src_NS = [[4, 9], [4, 8], [4, 9], [7]]
     three = drawn(table, src_NS, 3, limit=9, seed=5)
     assert three[0] == three[2], "equal sentences are drawn equally"
-    assert [found[0].tokens for found in drawn(table, src_NS[:2], 1, limit=9, seed=5)] == [
-        found[0].tokens for found in three[:2]
+    assert [actual[0].tokens for actual in drawn(table, src_NS[:2], 1, limit=9, seed=5)] == [
+        actual[0].tokens for actual in three[:2]
     ]
     assert drawn(table, src_NS[3:], 3, limit=9, seed=5)[0] == three[3]
     others = [drawn(table, src_NS, 3, limit=9, seed=6)[0], three[1]]
-    assert len({each.tokens for found in (three[0], *others) for each in found}) == 9
-    for key, found in enumerate(three):
-        for each in found:
+    assert len({each.tokens for actual in (three[0], *others) for each in actual}) == 9
+    for key, actual in enumerate(three):
+        for each in actual:
             expected = table.score(src_NS[key][0], each.tokens, each.finish_reason == "end")
             assert each.token_log_probs == pytest.approx(expected, abs=1e-5)
 

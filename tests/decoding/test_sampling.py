@@ -55,7 +55,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("settings", FILTERS)
 def test_samples_do_not_change_within_their_margin(settings: dict[str, float]) -> None:
-    """Every logit is nudged by a quarter of the margin, which changes no draw; by 4 times it changes many."""
+    """Changing every logit by a quarter of the margin changes no draw; changing them by 4 margins changes many."""
     config, draws, close = SamplingConfig.model_validate(settings), 0, 0
     for seed in range(300):
         rng = np.random.default_rng(seed)

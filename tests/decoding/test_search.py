@@ -21,7 +21,7 @@ Stop = Literal["beam_finished", "cannot_improve"]
 
 
 def keys(count: int) -> list[list[int]]:
-    """One sentence per key of a table."""
+    """Return one sentence per key of a table."""
     return [[key] for key in range(count)]
 
 
@@ -36,10 +36,10 @@ def test_wide_beam_finds_the_optimum(norm: Norm, stop: Stop, end_bonus: float) -
     table = TableGenerator(vocab_size=6, end_bonus=end_bonus)
     settings = DecodingConfig(beam_size=130, length_penalty=0.7, length_penalty_form=norm, stopping_rule=stop)
     limits = [4, 1, 3, 4]  # 3 words: at most 3**4 + 3**3 + ... = 121 outputs
-    for key, found in enumerate(run(table, settings, limits, n_best=5)):
+    for key, actual in enumerate(run(table, settings, limits, n_best=5)):
         expected = table.all_outputs(key, limits[key], settings)[:5]
-        assert [each.tokens for each in found] == [tokens for _, tokens in expected]
-        assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+        assert [each.tokens for each in actual] == [tokens for _, tokens in expected]
+        assert [each.score for each in actual] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["gnmt", "length", "none"])
@@ -49,37 +49,37 @@ def test_cannot_improve_is_exact_and_stops_early(norm: Norm) -> None:
     settings = DecodingConfig(
         beam_size=81, length_penalty=0.7, length_penalty_form=norm, stopping_rule="cannot_improve"
     )
-    for key, found in enumerate(run(table, settings, [5] * 7, n_best=3)):
+    for key, actual in enumerate(run(table, settings, [5] * 7, n_best=3)):
         expected = table.all_outputs(key, 5, settings)[:3]
-        assert [each.tokens for each in found] == [tokens for _, tokens in expected]
+        assert [each.tokens for each in actual] == [tokens for _, tokens in expected]
     eager = TableGenerator(6, end_bonus=6.0)
     run(eager, DecodingConfig(beam_size=2, length_penalty=0.0, stopping_rule="cannot_improve"), [1000] * 3)
     assert len(eager.rows_seen) < 20
 
 
 def test_beam_finished_stops_at_that_many() -> None:
-    """One token, and a more probable end: each step finishes one hypothesis."""
+    """There is one token, and the end is more probable, so that each step finishes one hypothesis."""
     table = TableGenerator(vocab_size=4, scale=0.0, end_bonus=1.0)
     for beam in (1, 2, 3):
         table.rows_seen.clear()
-        [found] = run(table, DecodingConfig(beam_size=beam, stopping_rule="beam_finished"), [50], n_best=beam)
+        [result] = run(table, DecodingConfig(beam_size=beam, stopping_rule="beam_finished"), [50], n_best=beam)
         assert len(table.rows_seen) == beam
-        assert sorted(len(each.tokens) for each in found) == list(range(beam))
+        assert sorted(len(each.tokens) for each in result) == list(range(beam))
 
 
 def test_beam_of_one_is_argmax() -> None:
     table = TableGenerator(vocab_size=13, end_bonus=0.5)
     limits = [11, 7, 5, 3, 2, 1] * 5
     results = run(table, DecodingConfig(beam_size=1), limits)
-    for key, (limit, [found]) in enumerate(zip(limits, results, strict=True)):
+    for key, (limit, [result]) in enumerate(zip(limits, results, strict=True)):
         written: list[int] = []
         while len(written) < limit and END not in written:
             logits_V = table.logits(key, (START, *written))
             logits_V[[PAD, START]] = -np.inf
             written.append(int(logits_V.argmax()))
-        assert found.tokens == tuple(token for token in written if token != END)
-        assert found.finish_reason == ("end" if END in written else "length")
-        assert found.token_log_probs == pytest.approx(table.score(key, found.tokens, END in written), abs=1e-5)
+        assert result.tokens == tuple(token for token in written if token != END)
+        assert result.finish_reason == ("end" if END in written else "length")
+        assert result.token_log_probs == pytest.approx(table.score(key, result.tokens, END in written), abs=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 3, 5])
@@ -89,12 +89,12 @@ def test_hypotheses_are_sorted_distinct_and_add_up(beam: int, norm: Norm) -> Non
     settings = DecodingConfig(beam_size=beam, length_penalty=0.9, length_penalty_form=norm)
     limits = [2, 3, 5, 7, 11] * 4
     results = run(table, settings, limits, n_best=beam)
-    assert {each.finish_reason for found in results for each in found} == {"end", "length"}
-    for key, (limit, found) in enumerate(zip(limits, results, strict=True)):
-        assert len(found) == beam
-        assert len({each.tokens for each in found}) == beam
-        assert all(one.score >= other.score for one, other in pairwise(found))
-        for each in found:
+    assert {each.finish_reason for result in results for each in result} == {"end", "length"}
+    for key, (limit, result) in enumerate(zip(limits, results, strict=True)):
+        assert len(result) == beam
+        assert len({each.tokens for each in result}) == beam
+        assert all(first.score >= second.score for first, second in pairwise(result))
+        for each in result:
             ends = each.finish_reason == "end"
             assert not {PAD, START, END} & set(each.tokens)
             assert len(each.tokens) + ends == len(each.token_log_probs) <= limit
@@ -120,16 +120,16 @@ def test_leaving_early_does_not_change_the_others(beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_ties_go_to_the_earlier_parent_and_the_lower_token(beam: int) -> None:
-    """All tokens are equally probable and the end never comes: only the order of ties decides."""
+    """All tokens are equally probable and the end token is impossible, so that only the order of ties decides."""
     table = TableGenerator(vocab_size=301, scale=0.0, end_bonus=-9.0)
-    [found] = run(table, DecodingConfig(beam_size=beam), [3], n_best=beam)
-    assert [each.tokens for each in found] == [(3, 3, 3 + rank) for rank in range(beam)]
+    [result] = run(table, DecodingConfig(beam_size=beam), [3], n_best=beam)
+    assert [each.tokens for each in result] == [(3, 3, 3 + rank) for rank in range(beam)]
     results = run_search(SearchBatch(table, [[0]], DecodingConfig(beam_size=beam), [3], END, PAD))
     assert results[0].margin == 0.0
 
 
 def test_margin_is_the_distance_to_another_answer() -> None:
-    """Nudging one token's logit by more than the margin changes greedy output, by less does not."""
+    """Changing the logit of one token by more than the margin changes the greedy output; a smaller change does not."""
 
     class Nudged(TableGenerator):
         nudge = 0.0
@@ -145,11 +145,11 @@ def test_margin_is_the_distance_to_another_answer() -> None:
         table = Nudged(vocab_size=7, scale=2.0)
         src_NS = [[key]]
         settings = DecodingConfig(beam_size=1)
-        [plain] = run_search(SearchBatch(table, src_NS, settings, [1], END, PAD))
+        [baseline] = run_search(SearchBatch(table, src_NS, settings, [1], END, PAD))
         for share, is_same in ((0.99, True), (1.01, False)):
-            table.nudge = plain.margin * share
+            table.nudge = baseline.margin * share
             [nudged] = search(SearchBatch(table, src_NS, settings, [1], END, PAD))
-            assert (nudged[0].tokens == plain.hypotheses[0].tokens) is is_same
+            assert (nudged[0].tokens == baseline.hypotheses[0].tokens) is is_same
 
 
 def test_more_hypotheses_than_the_beam_are_refused() -> None:
@@ -175,7 +175,7 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
     limits = [2, 3, 5, 7, 11, 13]
     results = search(SearchBatch(table, keys(6), settings, limits, END, PAD, beam, notes))
     assert results == run(table, settings, limits, n_best=beam), "watching changed the result"
-    for sentence, found in enumerate(results):
+    for sentence, result in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
         assert len(nodes) == len(notes.trees[sentence])
         outputs = {}
@@ -187,18 +187,18 @@ def test_observer_sees_a_tree_that_explains_the_result(beam: int, stop: Stop) ->
             assert (each.token == END) == (each.outcome in ("finished", "end_outside_beam"))
             if each.outcome in ("finished", "length"):
                 outputs[tuple(node.token for node in path if node.token != END)] = each.score
-        assert all(outputs[each.tokens] == each.score for each in found)
-        assert max(outputs.values()) == found[0].score
-        for place in range(max(node.position for node in nodes.values())):
-            assert 1 <= sum(node.outcome == "kept" for node in nodes.values() if node.position == place) <= beam
+        assert all(outputs[each.tokens] == each.score for each in result)
+        assert max(outputs.values()) == result[0].score
+        for position in range(max(node.position for node in nodes.values())):
+            assert 1 <= sum(node.outcome == "kept" for node in nodes.values() if node.position == position) <= beam
 
 
 @pytest.mark.parametrize("phrases", [(), ((5, 9),)])
 def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...], ...]) -> None:
     table, notes = TableGenerator(vocab_size=11, end_bonus=1.0), Notes()
-    asked = [Constraints((7, 4), LexicalConstraints(phrases))] * 3
-    results = search(SearchBatch(table, keys(3), DecodingConfig(beam_size=3), [9] * 3, END, PAD, 3, notes, asked))
-    for sentence, found in enumerate(results):
+    constraints = [Constraints((7, 4), LexicalConstraints(phrases))] * 3
+    results = search(SearchBatch(table, keys(3), DecodingConfig(beam_size=3), [9] * 3, END, PAD, 3, notes, constraints))
+    for sentence, result in enumerate(results):
         nodes = {each.node: each for each in notes.trees[sentence]}
         assert len(nodes) == len(notes.trees[sentence])
         outputs = {}
@@ -208,8 +208,8 @@ def test_an_observer_sees_prefixes_and_banks_too(phrases: tuple[tuple[int, ...],
             assert sum(node.log_prob for node in path) == pytest.approx(each.total)
             if each.outcome in ("finished", "length"):
                 outputs[tuple(node.token for node in path if node.token != END)] = each.score
-        assert all(outputs[each.tokens] == pytest.approx(each.score) for each in found)
-        assert all(each.tokens[:2] == (7, 4) for each in found)
+        assert all(outputs[each.tokens] == pytest.approx(each.score) for each in result)
+        assert all(each.tokens[:2] == (7, 4) for each in result)
 
 
 def _path(node: Candidate, nodes: dict[int, Candidate]) -> list[Candidate]:

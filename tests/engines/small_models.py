@@ -48,7 +48,7 @@ def trained_model(steps: int = 200, smoothing: float = 0.0, vocab_size: int = VO
     return model.eval()
 
 
-def requests(count: int, longest: int = 9, n_best: int = 1) -> list[Request]:
+def random_requests(count: int, longest: int = 9, n_best: int = 1) -> list[Request]:
     """Return random sources of 1 to `longest` tokens."""
     draw = random.Random(5)
     return [
@@ -69,8 +69,8 @@ def nudge_batches(
     step = model.step
 
     def moved(tokens_RT: torch.Tensor, state: DecoderState, want_attention: bool = False) -> DecoderStep:
-        found = step(tokens_RT, state, want_attention)
+        result = step(tokens_RT, state, want_attention)
         is_alone = len(state.memory.keys_values[0].k_HK) == 1
-        return found if is_alone else replace(found, logits_RTV=nudged(found.logits_RTV))
+        return result if is_alone else replace(result, logits_RTV=nudged(result.logits_RTV))
 
     monkeypatch.setattr(model, "step", moved)

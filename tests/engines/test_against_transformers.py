@@ -46,24 +46,24 @@ def unpadded(src_NS: Tensor) -> list[list[int]]:
 
 
 def generate_with_transformers(
-    model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **more: Any
+    model: Any, src_NS: Tensor, beam: int, prefix: tuple[int, ...] = (), **options: Any
 ) -> list[list[int]]:
     """Return the outputs of `generate`, without start, end and padding."""
     start_NP = torch.tensor([[START, *prefix]] * NUM)
     found_NT = model.generate(
         input_ids=src_NS, attention_mask=(src_NS != PAD).long(), decoder_input_ids=start_NP, num_beams=beam,
         do_sample=False, max_new_tokens=NEW - len(prefix), length_penalty=0.0, early_stopping=beam > 1,
-        suppress_tokens=[PAD, START], eos_token_id=END, pad_token_id=PAD, use_cache=False, **more,
+        suppress_tokens=[PAD, START], eos_token_id=END, pad_token_id=PAD, use_cache=False, **options,
     )  # fmt: skip
     rows = [row.tolist()[1:] for row in found_NT]
     return [row[: row.index(END)] if END in row else [token for token in row if token != PAD] for row in rows]
 
 
 def generate(
-    model: Transformer, src_NS: Tensor, beam: int, asked: Constraints | None = None, **more: Any
+    model: Transformer, src_NS: Tensor, beam: int, search_constraints: Constraints | None = None, **options: Any
 ) -> list[Hypothesis]:
-    decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **more})
-    constraints = [asked] * NUM if asked else []
+    decoding = DecodingConfig.model_validate({"beam_size": beam, "length_penalty_form": "none", **options})
+    constraints = [search_constraints] * NUM if search_constraints else []
     return [
         each[0]
         for each in search(
@@ -76,7 +76,7 @@ def generate(
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(
-    ("more", "reference_more"),
+    ("options", "reference_options"),
     [
         ({}, {}),
         ({"no_repeat_ngram_size": 2}, {"no_repeat_ngram_size": 2}),
@@ -85,36 +85,36 @@ def generate(
         ({"min_length": 6, "no_repeat_ngram_size": 3}, {"min_new_tokens": 6, "no_repeat_ngram_size": 3}),
     ],
 )
-def test_the_same_is_written(
-    pair: tuple[Transformer, Any], beam: int, more: dict[str, Any], reference_more: dict[str, Any]
+def test_outputs_equal_transformers(
+    pair: tuple[Transformer, Any], beam: int, options: dict[str, Any], reference_options: dict[str, Any]
 ) -> None:
     src_NS = sources()
-    expected = generate_with_transformers(pair[1], src_NS, beam, **reference_more)
-    assert [list(each.tokens) for each in generate(pair[0], src_NS, beam, **more)] == expected
+    expected = generate_with_transformers(pair[1], src_NS, beam, **reference_options)
+    assert [list(each.tokens) for each in generate(pair[0], src_NS, beam, **options)] == expected
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_the_same_follows_a_prefix(pair: tuple[Transformer, Any], beam: int) -> None:
+def test_outputs_after_a_prefix_equal_transformers(pair: tuple[Transformer, Any], beam: int) -> None:
     src_NS, prefix = sources(), (7, 11, 5)
-    found = generate(pair[0], src_NS, beam, Constraints(prefix))
-    assert [list(each.tokens) for each in found] == generate_with_transformers(pair[1], src_NS, beam, prefix)
-    assert all(len(each.token_log_probs) == len(each.tokens) + (each.finish_reason == "end") for each in found)
+    result = generate(pair[0], src_NS, beam, Constraints(prefix))
+    assert [list(each.tokens) for each in result] == generate_with_transformers(pair[1], src_NS, beam, prefix)
+    assert all(len(each.token_log_probs) == len(each.tokens) + (each.finish_reason == "end") for each in result)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_the_same_is_written_without_bad_words(pair: tuple[Transformer, Any], beam: int) -> None:
-    """Exclude a word with one segmentation, which may begin anywhere."""
+def test_outputs_without_excluded_words_equal_transformers(pair: tuple[Transformer, Any], beam: int) -> None:
+    """Both searches exclude words with one segmentation, which may begin anywhere."""
     src_NS = sources()
-    plain = generate(pair[0], src_NS, beam)
-    banned = [[plain[0].tokens[0]], list(plain[1].tokens[1:3]), list(plain[2].tokens[:3])]
-    asked = Constraints(exclude=tuple(_only(word) for word in banned))
-    found = generate(pair[0], src_NS, beam, asked)
-    assert [list(each.tokens) for each in found] == generate_with_transformers(
+    baseline = generate(pair[0], src_NS, beam)
+    banned = [[baseline[0].tokens[0]], list(baseline[1].tokens[1:3]), list(baseline[2].tokens[:3])]
+    constraints = Constraints(exclude=tuple(_only(word) for word in banned))
+    result = generate(pair[0], src_NS, beam, constraints)
+    assert [list(each.tokens) for each in result] == generate_with_transformers(
         pair[1], src_NS, beam, bad_words_ids=banned
     )
-    assert found != plain
+    assert result != baseline
 
 
 def _only(word: list[int]) -> TokenAutomaton:
-    go_on = tuple({word[place]: place + 1} for place in range(len(word)))
+    go_on = tuple({word[position]: position + 1} for position in range(len(word)))
     return TokenAutomaton(len(word), go_on, {}, {word[0]: (1,)}, frozenset(range(V)))

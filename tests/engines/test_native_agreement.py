@@ -45,18 +45,18 @@ SETTINGS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A translator after some updates on the built-in grammar: its outputs are sentences, few of them correct."""
     torch.set_num_threads(1)
-    made = tmp_path_factory.mktemp("agreement")
-    write_grammar(made / "train.tsv", 8000, 1, "train")
-    write_grammar(made / "valid.tsv", 40, 1, "valid")
+    path = tmp_path_factory.mktemp("agreement")
+    write_grammar(path / "train.tsv", 8000, 1, "train")
+    write_grammar(path / "valid.tsv", 40, 1, "valid")
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    files = [str(made / "train.tsv"), "--valid", str(made / "valid.tsv"), "--out", str(made / "model")]
+    files = [str(path / "train.tsv"), "--valid", str(path / "valid.tsv"), "--out", str(path / "model")]
     assert main(["train", *files, "--steps", str(STEPS), "--threads", "1", *sets]) == 0
-    return made / "model"
+    return path / "model"
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    return [one.source for one in grammar.generate(SENTENCES, 5, "test")]
+    return [example.source for example in grammar.generate(SENTENCES, 5, "test")]
 
 
 def margin(model: clearhead.Model, line: str, settings: DecodingConfig) -> float:
@@ -91,11 +91,11 @@ def test_torch_finds_the_same_translations(folder: Path, lines: list[str], beam_
 
 
 def test_few_decisions_are_near_ties(folder: Path, lines: list[str]) -> None:
-    """Otherwise every difference between the engines would be excused as one."""
+    """Near ties are rare: if they were frequent, every difference between the engines could be explained by one."""
     model = clearhead.load(folder)
     margins = [margin(model, line, model.decoding(beam_size=4)) for line in lines[:FEWER]]
     assert min(margins) > 0
-    assert sum(one < NEAR_TIE for one in margins) < FEWER // 20
+    assert sum(margin_of_line < NEAR_TIE for margin_of_line in margins) < FEWER // 20
 
 
 COMPUTE_TYPES: tuple[ComputeType, ...] = ("float32", "int8")
@@ -116,8 +116,8 @@ def test_a_file_has_the_same_bits_in_any_order_and_on_any_number_of_threads(
     for engine in (one, two):
         assert engine.run(requests, settings) == alone
         assert engine.run([requests[index] for index in order], settings) == [alone[index] for index in order]
-    found = model.translate_many(lines[:FEWER], settings=settings, split=False)
-    for translation, [best, *_] in zip(found, alone, strict=False):
+    translations = model.translate_many(lines[:FEWER], settings=settings, split=False)
+    for translation, [best, *_] in zip(translations, alone, strict=False):
         assert translation.tokens == tuple(map(model.tokenizer.target.token, best.tokens))
         assert translation.token_log_probs == best.token_log_probs
         assert (translation.log_prob, translation.score) == (best.log_prob, best.score)
@@ -130,7 +130,7 @@ def test_python_the_command_and_the_server_give_the_same_bits(
 ) -> None:
     model, some = clearhead.load(folder, compute_type=compute_type), lines[:FEWER]
     expected = [model.translate(line, beam_size=beam_size).to_json() for line in some]
-    assert [one.to_json() for one in model.translate(some[::-1], beam_size=beam_size)] == expected[::-1]
+    assert [translation.to_json() for translation in model.translate(some[::-1], beam_size=beam_size)] == expected[::-1]
     assert by_command(folder, some, beam_size, compute_type) == expected
     assert by_server(folder, some[:SERVED], beam_size, compute_type) == expected[:SERVED]
 
@@ -138,9 +138,9 @@ def test_python_the_command_and_the_server_give_the_same_bits(
 def by_command(folder: Path, lines: list[str], beam_size: int, compute_type: ComputeType) -> list[dict[str, Any]]:
     """Return the translations of `clearhead translate`, on two threads."""
     options = ["--json", "--beam", beam_size, "--compute-type", compute_type, "--threads", 2]
-    found = run_process(["translate", folder, *options], "".join(f"{line}\n" for line in lines), threads=2)
-    assert found.code == 0, found.stderr.decode()
-    records = [json.loads(line) for line in found.stdout.decode().splitlines()]
+    process = run_process(["translate", folder, *options], "".join(f"{line}\n" for line in lines), threads=2)
+    assert process.code == 0, process.stderr.decode()
+    records = [json.loads(line) for line in process.stdout.decode().splitlines()]
     return [without_source(record, line) for record, line in zip(records, lines, strict=True)]
 
 
@@ -154,9 +154,9 @@ def by_server(folder: Path, lines: list[str], beam_size: int, compute_type: Comp
         body = {"text": [*some], "beam_size": beam_size}
         response = httpx2.post(f"{url}/v1/translate", json=body, timeout=100)
         assert response.status_code == 200, response.text
-        found = response.json()["translations"]
-        assert all(record.pop("n_best") for record in found)
-        return [without_source(record, line) for record, line in zip(found, some, strict=True)]
+        translations = response.json()["translations"]
+        assert all(record.pop("n_best") for record in translations)
+        return [without_source(record, line) for record, line in zip(translations, some, strict=True)]
 
     with running(command, f"{url}/readyz"), ThreadPoolExecutor(4) as clients:
         single = [record for [record] in clients.map(ask, [[line] for line in lines])]

@@ -1,4 +1,4 @@
-"""The native engine: its two searches find the same, and torch's search finds the same up to rounding."""
+"""The native engine: its two searches find the same outputs, and those of torch are equal up to rounding."""
 
 import itertools
 from dataclasses import replace
@@ -28,13 +28,13 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def engine_of(network: Any, **given: Any) -> NativeEngine:
-    return NativeEngine(native(network), threads=2, **given)
+def engine_of(network: Any, **options: Any) -> NativeEngine:
+    return NativeEngine(native(network), threads=2, **options)
 
 
-def torch_engine_of(network: Any, **given: Any) -> TorchEngine:
+def torch_engine_of(network: Any, **options: Any) -> TorchEngine:
     config = network.config
-    return TorchEngine(network, config.eos_id, config.pad_id, config.vocab_size, config.max_positions, **given)
+    return TorchEngine(network, config.eos_id, config.pad_id, config.vocab_size, config.max_positions, **options)
 
 
 COMBINATIONS = [
@@ -102,11 +102,11 @@ def test_greedy_search_without_scores_finds_the_same_tokens(scale: float, gap: f
         without = engine_of(network, token_log_probs=False).run(requests, settings)
         in_python = [result.hypotheses for result in engine_of(network)._search_in_python(requests, settings)]
         assert with_scores == in_python
-        for [expected], [found] in zip(with_scores, without, strict=True):
-            assert (found.tokens, found.finish_reason) == (expected.tokens, expected.finish_reason)
-            assert np.isnan(found.score) == (rule == "beam_finished")
-            assert bool(found.token_log_probs) == (rule != "beam_finished")
-            is_tied = is_tied or any(10 <= token < 40 for token in found.tokens)
+        for [expected], [actual] in zip(with_scores, without, strict=True):
+            assert (actual.tokens, actual.finish_reason) == (expected.tokens, expected.finish_reason)
+            assert np.isnan(actual.score) == (rule == "beam_finished")
+            assert bool(actual.token_log_probs) == (rule != "beam_finished")
+            is_tied = is_tied or any(10 <= token < 40 for token in actual.tokens)
     assert is_tied, "no output has one of the tied tokens"
 
 
@@ -139,8 +139,8 @@ def test_both_searches_find_the_same_after_prompts(name: str) -> None:
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_torch_finds_the_same_outputs(name: str) -> None:
     network = random_model(scale=0.3, **TRANSLATORS[name])
-    for given in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4, "coverage_penalty": 0.3}):
-        settings = DecodingConfig.model_validate({"max_length": "input+5", **given})
+    for options in ({"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4, "coverage_penalty": 0.3}):
+        settings = DecodingConfig.model_validate({"max_length": "input+5", **options})
         requests = [Request(tuple(source), min(2, settings.beam_size)) for source in SOURCES]
         native_results, torch_results = (
             each.run(requests, settings) for each in (engine_of(network), torch_engine_of(network))
@@ -152,15 +152,15 @@ def test_torch_finds_the_same_outputs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"method": "sample", "sampling": {"temperature": 0.8, "top_k": 9, "seed": 4}},
         {"beam_size": 6, "beam_groups": 3},
         {"no_repeat_ngram_size": 2},
     ],
 )
-def test_modes_outside_of_the_core_do_not_depend_on_the_batch(given: dict[str, Any]) -> None:
-    engine, settings = engine_of(random_model(vocab_size=57, scale=0.3)), DecodingConfig.model_validate(given)
+def test_modes_outside_of_the_core_do_not_depend_on_the_batch(options: dict[str, Any]) -> None:
+    engine, settings = engine_of(random_model(vocab_size=57, scale=0.3)), DecodingConfig.model_validate(options)
     requests = [Request(tuple(source), constraints=Constraints(prefix=(7, 8))) for source in SOURCES]
     together = engine.run(requests, settings)
     assert [engine.run([request], settings)[0] for request in requests] == together
@@ -175,21 +175,21 @@ def test_every_mode_gives_the_same_bits_in_any_batch(mode: str, compute_type: An
     alone = [NativeEngine(model).run([request], settings)[0] for request in requests]
     order = np.random.default_rng(1).permutation(len(requests)).tolist()
     for threads in (1, 3):
-        found = NativeEngine(model, threads).run([requests[index] for index in order], settings)
-        assert found == [alone[index] for index in order]
+        results = NativeEngine(model, threads).run([requests[index] for index in order], settings)
+        assert results == [alone[index] for index in order]
 
 
 def test_streams_end_with_the_best_output() -> None:
     engine, settings = engine_of(random_model(vocab_size=57, scale=0.3)), DecodingConfig(beam_size=3)
     request = Request(tuple(SOURCES[7]))
-    steps, shown, best = engine.stream(request, settings), [], None
+    steps, streamed, best = engine.stream(request, settings), [], None
     while best is None:
         try:
-            shown.append(next(steps))
+            streamed.append(next(steps))
         except StopIteration as done:
             best = done.value
     assert best == engine.run([request], settings)[0][0]
-    assert all(best.tokens[: len(some)] == some for some in shown)
+    assert all(best.tokens[: len(some)] == some for some in streamed)
 
 
 def test_scores_and_encoders_agree_with_torch() -> None:
@@ -222,13 +222,13 @@ def test_requests_that_were_cancelled_have_no_hypotheses() -> None:
     cancelled.cancel()
     engines: list[Engine] = [engine_of(network), torch_engine_of(network)]
     for engine in engines:
-        for settings, asked in (
+        for settings, batch_requests in (
             (DecodingConfig(), None),
             (DecodingConfig(no_repeat_ngram_size=3), None),
             (DecodingConfig(method="sample"), None),
             (DecodingConfig(beam_size=2, max_length="input+5"), phrase),
         ):
-            requests = [Request(tuple(source), constraints=asked, cancellation=other) for source in SOURCES]
+            requests = [Request(tuple(source), constraints=batch_requests, cancellation=other) for source in SOURCES]
             expected = constrained_decoding.decode(engine, requests, settings)
             requests[3] = replace(requests[3], cancellation=cancelled)
             answers = constrained_decoding.decode(engine, requests, settings)

@@ -19,14 +19,14 @@ from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_engine import TorchEngine
 from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.model.recurrent.translator import RecurrentTranslator
-from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
+from tests.engines.small_models import END, PAD, START, VOCAB, random_model, random_requests
 from tests.engines.test_batch_independence import assert_same, fixed
 
 LONG = 24
 
 
 def lists(count: int) -> list[tuple[int, ...]]:
-    """A few tokens for each sentence; some lists contain padding and the start token, which are never generated."""
+    """Return a few tokens for each sentence; some include padding and the start token, which are never generated."""
     rng = random.Random(4)
     return [tuple(sorted({PAD, START, *rng.sample(range(END, VOCAB), LONG)})) for _ in range(count)]
 
@@ -72,17 +72,17 @@ MODES: dict[str, tuple[dict[str, Any], Constraints, int]] = {
         2,
     ),
     "prefix": ({"beam_size": 3}, Constraints(prefix=(9, 12)), 3),
-    "wanted": ({"beam_size": 2}, Constraints(include=LexicalConstraints(((7, 8), (30,)))), 2),
+    "included": ({"beam_size": 2}, Constraints(include=LexicalConstraints(((7, 8), (30,)))), 2),
     "sample": ({"method": "sample", "sampling": {"seed": 3, "top_k": 9}}, Constraints(), 3),
 }
 
 
 def requests_in(mode: str, count: int = 12) -> tuple[list[Request], DecodingConfig]:
-    more, asked, n_best = MODES[mode]
-    decoding = DecodingConfig.model_validate({"max_length": "input+6", **more})
+    options, base_constraints, n_best = MODES[mode]
+    decoding = DecodingConfig.model_validate({"max_length": "input+6", **options})
     return [
-        replace(request, n_best=n_best, constraints=replace(asked, shortlist=AllowedTokens(each, VOCAB)))
-        for request, each in zip(requests(count), lists(count), strict=True)
+        replace(request, n_best=n_best, constraints=replace(base_constraints, shortlist=AllowedTokens(each, VOCAB)))
+        for request, each in zip(random_requests(count), lists(count), strict=True)
     ], decoding
 
 
@@ -94,47 +94,47 @@ def lstm() -> RecurrentTranslator:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [random_model, lstm])
-def test_a_list_is_what_a_muted_network_gives(make: Any, mode: str) -> None:
+def test_a_shortlist_equals_a_muted_network(make: Any, mode: str) -> None:
     """Log-probabilities are normalized over the list of the sentence, not over those of others in the batch."""
     model: nn.Module = make()
-    asked, decoding = requests_in(mode)
-    found = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(asked, decoding)
-    for request, each in zip(asked, found, strict=True):
+    requests, decoding = requests_in(mode)
+    answers = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(requests, decoding)
+    for request, each in zip(requests, answers, strict=True):
         assert request.constraints_or_empty.shortlist is not None
-        wanted = (token for phrase in request.constraints_or_empty.include.phrases for token in phrase)
+        phrase_tokens = (token for phrase in request.constraints_or_empty.include.phrases for token in phrase)
         allowed = {
             *request.constraints_or_empty.shortlist.tokens,
             *request.constraints_or_empty.prefix,
-            *wanted,
+            *phrase_tokens,
             END,
         } - {PAD, START}
         muted = Muted(model, tuple(sorted(allowed)))
-        plain = replace(request.constraints_or_empty, shortlist=None)
+        baseline = replace(request.constraints_or_empty, shortlist=None)
         generator, limits = TorchGenerator(muted, PAD), [request.output_limit(decoding, 64)]
         batch = SearchBatch(
-            generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[plain]
+            generator, [request.source], decoding, limits, END, PAD, request.n_best, constraints=[baseline]
         )
         assert_same(each, search(batch)[0])
         assert {token for one in each for token in one.tokens} <= allowed
     unlisted = [
-        replace(request, constraints=replace(request.constraints_or_empty, shortlist=None)) for request in asked
+        replace(request, constraints=replace(request.constraints_or_empty, shortlist=None)) for request in requests
     ]
     other = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(unlisted, decoding)
-    assert [one[0].tokens for one in other] != [one[0].tokens for one in found], "lists change something"
+    assert [one[0].tokens for one in other] != [one[0].tokens for one in answers], "lists change something"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_in_any_batch(mode: str) -> None:
     model, count = random_model(), 12
-    asked, decoding = requests_in(mode, count)
-    alone = fixed(model, 1).run(asked, decoding)
+    requests, decoding = requests_in(mode, count)
+    alone = fixed(model, 1).run(requests, decoding)
 
     @given(st.randoms(use_true_random=False), st.integers(2, count))
     @settings(max_examples=3, deadline=None)
     def check(rng: random.Random, size: int) -> None:
         order = rng.sample(range(count), rng.randint(2, count))
-        for place, found in enumerate(fixed(model, size).run([asked[index] for index in order], decoding)):
-            assert_same(found, alone[order[place]])
+        for position, results in enumerate(fixed(model, size).run([requests[index] for index in order], decoding)):
+            assert_same(results, alone[order[position]])
 
     check()
 
@@ -144,22 +144,24 @@ def test_a_shortlist_of_all_tokens_only_excludes_suppressed_tokens() -> None:
     model, decoding = random_model(), DecodingConfig(beam_size=3, max_length="input+6", length_penalty_form="none")
     with torch.no_grad():
         model.output.weight[[PAD, START]] = 0.0
-    asked = requests(20, n_best=3)
+    requests = random_requests(20, n_best=3)
     everything = Constraints(shortlist=AllowedTokens(tuple(range(VOCAB)), VOCAB))
-    found = fixed(model, 20).run([replace(request, constraints=everything) for request in asked], decoding)
-    for mine, other in zip(fixed(model, 20).run(asked, decoding), found, strict=True):
-        assert all(one.log_prob < another.log_prob for one, another in zip(mine, other, strict=True))
+    answers = fixed(model, 20).run([replace(request, constraints=everything) for request in requests], decoding)
+    for mine, other in zip(fixed(model, 20).run(requests, decoding), answers, strict=True):
+        assert all(hypothesis.log_prob < another.log_prob for hypothesis, another in zip(mine, other, strict=True))
     assert (
-        sum(a[0].tokens == b[0].tokens for a, b in zip(fixed(model, 20).run(asked, decoding), found, strict=True)) > 15
+        sum(a[0].tokens == b[0].tokens for a, b in zip(fixed(model, 20).run(requests, decoding), answers, strict=True))
+        > 15
     )
 
 
-def test_requests_with_and_without_a_list_are_decoded_side_by_side() -> None:
+def test_requests_with_and_without_a_list_are_decoded_together() -> None:
     model, decoding = random_model(), DecodingConfig(beam_size=2, max_length="input+6")
     listed, _ = requests_in("beam")
     mixed = [
-        replace(one, n_best=1, constraints=one.constraints if place % 2 else None) for place, one in enumerate(listed)
+        replace(request, n_best=1, constraints=request.constraints if position % 2 else None)
+        for position, request in enumerate(listed)
     ]
     together = TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run(mixed, decoding)
-    for one, found in zip(mixed, together, strict=True):
-        assert_same(found, TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run([one], decoding)[0])
+    for request, result in zip(mixed, together, strict=True):
+        assert_same(result, TorchEngine(model, END, PAD, VOCAB, 64, threads=1).run([request], decoding)[0])

@@ -28,22 +28,22 @@ def test_threads_are_as_set_or_those_of_openmp_or_all_cores(monkeypatch: pytest.
 
 
 def test_there_are_at_most_four_threads_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    thread_counts: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     threads.set_num_threads(100_000)
-    assert (threads.num_threads(), told) == (8, [8])
+    assert (threads.num_threads(), thread_counts) == (8, [8])
     threads.set_num_threads(0)
-    for given in ("9", "5000", "1" * 5000):
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    for value in ("9", "5000", "1" * 5000):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
         assert threads.num_threads() == 8
 
 
 def test_torch_gets_the_number_of_threads_if_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    thread_counts: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     threads.set_num_threads(7)
     threads.set_num_threads(0)
-    assert told == [7]
+    assert thread_counts == [7]
 
 
 def test_an_interrupt_stops_running_batches_and_drops_waiting_ones() -> None:

@@ -42,12 +42,12 @@ def test_logits_are_those_of_each_row_alone(batch_tokens: int) -> None:
     for head, shape in (("classification", lambda row: (5,)), ("token_classification", lambda row: (len(row), 5))):
         model = network(head)
         assert model.training
-        found = TorchEncoderEngine(model, batch_tokens).logits(ROWS)
+        result = TorchEncoderEngine(model, batch_tokens).logits(ROWS)
         assert model.training, "training mode is restored"
-        assert [one.shape for one in found] == [shape(row) for row in ROWS]
+        assert [row_logits.shape for row_logits in result] == [shape(row) for row in ROWS]
         model.eval()
-        for one, ids_1S in zip(found, alone(ROWS), strict=True):
-            np.testing.assert_allclose(one, model.logits(model(ids_1S))[0].detach().numpy(), atol=1e-5)
+        for row_logits, ids_1S in zip(result, alone(ROWS), strict=True):
+            np.testing.assert_allclose(row_logits, model.logits(model(ids_1S))[0].detach().numpy(), atol=1e-5)
 
 
 def test_vectors_are_pooled_and_mean_states_over_real_positions() -> None:
@@ -72,11 +72,11 @@ def test_mean_states_of_a_translator_are_those_of_its_encoder() -> None:
 def test_masked_positions_keep_their_order() -> None:
     model = network("masked_lm").eval()
     positions = [[1, 3], [0], [], [5, 6], [2]]
-    found = TorchEncoderEngine(model, 12).masked_lm(ROWS, positions)
-    for log_probs_MV, asked, ids_1S in zip(found, positions, alone(ROWS), strict=True):
-        assert log_probs_MV.shape == (len(asked), 37)
+    result = TorchEncoderEngine(model, 12).masked_lm(ROWS, positions)
+    for log_probs_MV, row_positions, ids_1S in zip(result, positions, alone(ROWS), strict=True):
+        assert log_probs_MV.shape == (len(row_positions), 37)
         expected_SV = model.logits(model(ids_1S))[0].log_softmax(-1).detach().numpy()
-        np.testing.assert_allclose(log_probs_MV, expected_SV[asked], atol=1e-5)
+        np.testing.assert_allclose(log_probs_MV, expected_SV[row_positions], atol=1e-5)
 
 
 def test_no_rows_give_no_results() -> None:

@@ -15,20 +15,20 @@ from clearhead.engines.torch_forward import TorchGenerator
 from clearhead.errors import DecodingError
 from clearhead.model.decoder import Memory
 from clearhead.model.transformer import Transformer
-from tests.engines.small_models import END, PAD, START, VOCAB, engine, random_model, requests
+from tests.engines.small_models import END, PAD, START, VOCAB, engine, random_model, random_requests
 from tests.engines.test_batch_independence import assert_same
 
 
 def test_greedy_equals_a_loop_without_a_cache() -> None:
     model, settings = random_model(), DecodingConfig(beam_size=1, max_length="input+3")
-    for request, [found] in zip(asked := requests(30), engine(model).run(asked, settings), strict=True):
+    for request, [result] in zip(requests := random_requests(30), engine(model).run(requests, settings), strict=True):
         written = [START]
         while len(written) <= len(request.source) + 2 and written[-1] != END:
             with torch.no_grad():
                 logits_V = model.logits(model(torch.tensor([request.source]), torch.tensor([written])))[0, -1]
             logits_V[[PAD, START]] = float("-inf")
             written.append(int(logits_V.argmax()))
-        assert found.tokens == tuple(token for token in written[1:] if token != END)
+        assert result.tokens == tuple(token for token in written[1:] if token != END)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -41,8 +41,8 @@ def test_cached_steps_equal_one_long_step(width: int) -> None:
         _, state = model.start(model.encode(src_NS), width)
         whole_RTV = model.step(tokens_RT, state).logits_RTV
         steps = []
-        for place in range(11):
-            step = model.step(tokens_RT[:, place : place + 1], state)
+        for position in range(11):
+            step = model.step(tokens_RT[:, position : position + 1], state)
             state = step.state
             steps.append(step.logits_RTV)
     torch.testing.assert_close(torch.cat(steps, 1), whole_RTV, atol=1e-5, rtol=1e-5)
@@ -65,9 +65,9 @@ def test_selected_rows_continue_as_if_alone() -> None:
 
 def test_answers_come_in_the_order_of_the_requests() -> None:
     model, settings = random_model(), DecodingConfig(beam_size=2, max_length="input+5")
-    asked = requests(40)
-    answers = engine(model, batch_tokens=64, threads=2).run(asked, settings)
-    for request, answer in zip(asked, answers, strict=True):
+    requests = random_requests(40)
+    answers = engine(model, batch_tokens=64, threads=2).run(requests, settings)
+    for request, answer in zip(requests, answers, strict=True):
         limits = [len(request.source) + 4]
         assert [each.tokens for each in answer] == [
             each.tokens
@@ -79,26 +79,26 @@ def test_answers_come_in_the_order_of_the_requests() -> None:
 
 
 def sources_read(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """Sources of the encoder."""
-    seen, encode = list[Tensor](), model.encode
+    """Return a list to which every encoded batch of sources is appended."""
+    encoded_sources, encode = list[Tensor](), model.encode
 
     def watched(src_NS: Tensor) -> Memory:
-        seen.append(src_NS)
+        encoded_sources.append(src_NS)
         return encode(src_NS)
 
     monkeypatch.setattr(model, "encode", watched)
-    return seen
+    return encoded_sources
 
 
-def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_of_similar_length_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model()
-    seen = sources_read(model, monkeypatch)
-    asked = [Request((*[7] * length, END)) for length in (19, 27, 21) * 8]
-    engine(model, batch_tokens=224).run(asked, DecodingConfig(beam_size=1, max_length="2"))
-    assert sum(len(src_NS) for src_NS in seen) == 24
-    assert all(src_NS.numel() <= 224 for src_NS in seen)
-    # of 24 sentences of 20, 28 and 22: at the seams only
-    assert sum(int((src_NS == PAD).sum()) for src_NS in seen) <= 52
+    encoded_sources = sources_read(model, monkeypatch)
+    requests = [Request((*[7] * length, END)) for length in (19, 27, 21) * 8]
+    engine(model, batch_tokens=224).run(requests, DecodingConfig(beam_size=1, max_length="2"))
+    assert sum(len(src_NS) for src_NS in encoded_sources) == 24
+    assert all(src_NS.numel() <= 224 for src_NS in encoded_sources)
+    # There are 24 sentences of 20, 22 and 28 tokens, so only batches at the boundaries are padded.
+    assert sum(int((src_NS == PAD).sum()) for src_NS in encoded_sources) <= 52
 
 
 def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
@@ -110,13 +110,13 @@ def test_each_request_gets_as_many_hypotheses_as_it_asks_for() -> None:
 
 
 def test_limits_follow_the_settings_and_the_model() -> None:
-    """Weights that never generate the end: each output reaches its limit."""
+    """With weights that never generate the end token, each output reaches its limit."""
     model = random_model(max_positions=13)
     with torch.no_grad():
         model.output.weight[END] = 0.0
-    asked = [Request((*[7] * length, END)) for length in (1, 5, 12)]
+    requests = [Request((*[7] * length, END)) for length in (1, 5, 12)]
     for max_length, expected in (("input+3", [4, 8, 13]), ("5", [5, 5, 5]), ("99", [13, 13, 13])):
-        answers = engine(model).run(asked, DecodingConfig(beam_size=2, max_length=max_length))
+        answers = engine(model).run(requests, DecodingConfig(beam_size=2, max_length=max_length))
         assert [len(answer[0].tokens) for answer in answers] == expected
         assert {answer[0].finish_reason for answer in answers} == {"length"}
 
@@ -130,47 +130,47 @@ def test_limits_follow_the_settings_and_the_model() -> None:
         (Request((7, END), n_best=4), r"sentence 2 asks for 4 hypotheses; expected 1 to decoding\.beam_size=3"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_number(request_: Request, message: str) -> None:
+def test_invalid_requests_are_refused_by_number(request_: Request, message: str) -> None:
     with pytest.raises(DecodingError, match=message):
         engine(random_model()).run([Request((7, END)), request_], DecodingConfig(beam_size=3))
 
 
 def test_decoding_in_the_middle_of_a_training_is_without_dropout() -> None:
     model, settings = random_model(), DecodingConfig(beam_size=1, max_length="input+5")
-    asked = requests(10)
-    expected = engine(model).run(asked, settings)
-    assert engine(model.train()).run(asked, settings) == expected
+    requests = random_requests(10)
+    expected = engine(model).run(requests, settings)
+    assert engine(model.train()).run(requests, settings) == expected
     assert model.training
 
 
 @pytest.mark.parametrize(("count", "beam", "most"), [(1000, 1, 4096), (1000, 4, 2048), (333, 4, 4096), (30, 1, 4096)])
 def test_workers_finish_together(count: int, beam: int, most: int) -> None:
-    asked, settings = requests(count), DecodingConfig(beam_size=beam)
-    alone, shared = ([*engine(random_model(), most, n)._batches(asked, settings)] for n in (1, 2))
+    requests, settings = random_requests(count), DecodingConfig(beam_size=beam)
+    alone, shared = ([*engine(random_model(), most, n)._batches(requests, settings)] for n in (1, 2))
     for batches in (alone, shared):
         assert sorted(index for batch in batches for index in batch) == [*range(count)]
-        inside = sorted([len(asked[index].source) for index in batch] for batch in batches)
+        inside = sorted([len(requests[index].source) for index in batch] for batch in batches)
         lengths = [length for batch in inside for length in batch]
         assert lengths == sorted(lengths), "sentences of similar length are in one batch"
-        assert all(len(batch) * beam * len(asked[batch[-1]].source) <= most for batch in batches)
+        assert all(len(batch) * beam * len(requests[batch[-1]].source) <= most for batch in batches)
     assert len(shared) >= len(alone)
     if count * beam > 4 * 64:
         free = [0, 0]  # estimated end of each worker: the time of a sentence is proportional to rows and positions
         for batch in shared:
-            free[free.index(min(free))] += len(batch) * (beam + 1) * len(asked[batch[-1]].source)
-        assert max(free) < 1.1 * sum(free) / 2, "none waits long for the last one"
+            free[free.index(min(free))] += len(batch) * (beam + 1) * len(requests[batch[-1]].source)
+        assert max(free) < 1.1 * sum(free) / 2, "no worker waits long for the last batch"
 
 
-@pytest.mark.parametrize("how", [{"beam_size": 1}, {"beam_size": 3}, {"method": "sample"}], ids=str)
-def test_a_diverged_network_is_reported(how: dict[str, Any]) -> None:
-    model, settings = random_model(), DecodingConfig(max_length="7", **how)
+@pytest.mark.parametrize("changes", [{"beam_size": 1}, {"beam_size": 3}, {"method": "sample"}], ids=str)
+def test_a_diverged_network_is_reported(changes: dict[str, Any]) -> None:
+    model, settings = random_model(), DecodingConfig(max_length="7", **changes)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1e30)
-    first, second = requests(2)
-    for asked in ([first], [first, second]):
+    first, second = random_requests(2)
+    for requests in ([first], [first, second]):
         with pytest.raises(NoOutputError, match="sentence 1: the model returns no finite probabilities"):
-            engine(model).run(asked, settings)
+            engine(model).run(requests, settings)
     with pytest.raises(NoOutputError, match="line 7: the model"):
         engine(model).run([replace(first, name="line 7")], settings)
     with pytest.raises(NoOutputError):

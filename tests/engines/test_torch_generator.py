@@ -8,7 +8,7 @@ from clearhead.config import DecodingConfig
 from clearhead.decoding.search import search
 from clearhead.decoding.search_batch import SearchBatch
 from clearhead.engines.torch_forward import TorchGenerator
-from tests.engines.small_models import END, PAD, START, VOCAB, random_model, requests
+from tests.engines.small_models import END, PAD, START, VOCAB, random_model, random_requests
 
 torch.set_num_threads(1)
 
@@ -38,8 +38,8 @@ def test_steps_return_log_probabilities(all_positions: bool) -> None:
 )
 def test_transferring_only_the_best_tokens_changes_nothing(settings: dict[str, int]) -> None:
     decoding, model = DecodingConfig.model_validate(settings), random_model()
-    sources = [request.source for request in requests(12)]
-    found = [
+    sources = [request.source for request in random_requests(12)]
+    result = [
         search(
             SearchBatch(
                 TorchGenerator(model, PAD, transfers_all=transfers_all), sources, decoding, [9] * 12, END, PAD,
@@ -48,7 +48,7 @@ def test_transferring_only_the_best_tokens_changes_nothing(settings: dict[str, i
         )
         for transfers_all in (True, False)
     ]  # fmt: skip
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 def test_only_the_best_tokens_are_transferred() -> None:

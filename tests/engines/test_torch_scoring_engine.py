@@ -22,12 +22,12 @@ def test_scores_are_those_of_each_pair_alone(family: str, max_numbers: int, monk
     sizes = {"num_heads": 2, "num_decoder_layers": 3} if family == "transformer" else {}
     network = build_model(ModelConfig(family=family, vocab_size=37, model_dim=22, num_encoder_layers=1, **sizes))
     layer = 1 if family == "transformer" else 0
-    found = TorchScoringEngine(network).score(SOURCES, TARGETS, layer)
+    result = TorchScoringEngine(network).score(SOURCES, TARGETS, layer)
     without = TorchScoringEngine(network).score(SOURCES, TARGETS)
     assert network.training, "training mode is restored"
     network.eval()
     for source, target, (log_probs_T, weights_HTS), (again_T, none) in zip(
-        SOURCES, TARGETS, found, without, strict=True
+        SOURCES, TARGETS, result, without, strict=True
     ):
         inputs_1T = torch.tensor([[network.config.decoder_start_id, *target[:-1]]])
         _, state = network.start(network.encode(torch.tensor([source])), 1)

@@ -62,15 +62,15 @@ def tokenizer(task: str) -> Tokenizer:
 def small_model(name: str) -> Model:
     """Return the model with this name in TEXT_MODELS or IMAGE_MODELS."""
     task, shape = (TEXT_MODELS | IMAGE_MODELS)[name]
-    known: dict[str, Any] = {"num_labels": len(LABELS.get(task, []))}
-    words = None if task == "image" else tokenizer(task)
-    if words is not None:
-        known["vocab_size"] = words.vocab_size
-    config = build({"model": {**SHAPE, **shape, **known}, "labels": LABELS.get(task, []),
+    data_settings: dict[str, Any] = {"num_labels": len(LABELS.get(task, []))}
+    trained_tokenizer = None if task == "image" else tokenizer(task)
+    if trained_tokenizer is not None:
+        data_settings["vocab_size"] = trained_tokenizer.vocab_size
+    config = build({"model": {**SHAPE, **shape, **data_settings}, "labels": LABELS.get(task, []),
                     "decoding": {"max_length": "input+3"}}, base=get_task(task).base)  # fmt: skip
     torch.manual_seed(5)
     network = build_model(config.model).eval()
-    return Model(Path("small"), config, words, ModelWeights(config.model, network=network), None)  # type: ignore[arg-type]
+    return Model(Path("small"), config, trained_tokenizer, ModelWeights(config.model, network=network), None)  # type: ignore[arg-type]
 
 
 def write_image(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Ablation equals weights set to zero, and all methods of an ablated model work."""
+"""Ablation, compared with weights that are set to zero, and head importance, compared with finite differences."""
 
 import copy
 from pathlib import Path
@@ -26,19 +26,24 @@ from tests.inspection.small_models import (
 from tests.trained_model import Trained
 
 
-def without(network: Any, head_ref: HeadRef, by: float = 0.0) -> Any:
-    """Return a copy in which the columns of a head in the output projection are multiplied by `by`."""
+def scale_output(network: Any, head_ref: HeadRef, factor: float = 0.0) -> Any:
+    """Return a copy of the network in which the output of a head or sub-layer is multiplied by `factor`.
+
+    The factor is applied to the columns of the output projection, or to the last layer of the sub-layer.
+    """
     copied = copy.deepcopy(network)
     module: Any = next(
-        one.module for one in find_sublayers(copied) if (one.name, one.layer) == (head_ref.name, head_ref.layer)
+        sublayer.module
+        for sublayer in find_sublayers(copied)
+        if (sublayer.name, sublayer.layer) == (head_ref.name, head_ref.layer)
     )
     with torch.no_grad():
         if head_ref.head is not None:
-            module.output.weight[:, head_ref.head * module.value_dim : (head_ref.head + 1) * module.value_dim] *= by
+            module.output.weight[:, head_ref.head * module.value_dim : (head_ref.head + 1) * module.value_dim] *= factor
         else:
             last = module.output if hasattr(module, "output") else module.w2
             for parameter in last.parameters():
-                parameter *= by
+                parameter *= factor
     return copied
 
 
@@ -57,16 +62,16 @@ def test_ablation_is_weights_set_to_zero(name: str, head_ref: str, tmp_path: Pat
     before = trace_model(model, name, tmp_path).logits_TV
     ablated = model.with_ablated([head_ref])
     expected = trace_model(
-        model.with_network(without(model.network, HeadRef.parse(head_ref))), name, tmp_path
+        model.with_network(scale_output(model.network, HeadRef.parse(head_ref))), name, tmp_path
     ).logits_TV
-    found = trace_model(ablated, name, tmp_path).logits_TV
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    assert before.shape != found.shape or np.abs(before - found).max() > 1e-4
+    logits_TV = trace_model(ablated, name, tmp_path).logits_TV
+    assert logits_TV.shape == expected.shape
+    np.testing.assert_allclose(logits_TV, expected, atol=1e-5, rtol=0)
+    assert before.shape != logits_TV.shape or np.abs(before - logits_TV).max() > 1e-4
     np.testing.assert_array_equal(trace_model(model, name, tmp_path).logits_TV, before)  # the model itself is unchanged
 
 
-def test_ablating_together_and_one_after_the_other_is_the_same() -> None:
+def test_joint_and_successive_ablation_are_equal() -> None:
     model = small_model("transformer")
     at_once = model.with_ablated(["cross.0.1", HeadRef("encoder", 1, 0), "cross.0.1"])
     in_turn = model.with_ablated(["cross.0.1"]).with_ablated(["encoder.1.0"])
@@ -88,20 +93,20 @@ def test_mean_ablation_uses_the_mean_output_of_a_head() -> None:
     """The mean of weights times values, from traces, is added to the bias of the output projection."""
     model, head_ref = small_model("transformer"), HeadRef("encoder", 1, 1)
     texts = [TEXT, "Look at the big cow there!"]
-    mixed = []
+    head_outputs = []
     for text in texts:
-        one = model.trace(text, arithmetic=True).layers("encoder")[1]
-        assert one.arithmetic is not None
-        mixed.append(one.weights_HTS[1] @ one.arithmetic.v_HSE[1])
-    mean_E = torch.from_numpy(np.concatenate(mixed).mean(0))
-    copied = without(model.network, head_ref)
-    out, whole = copied.encoder.layers[1].self_attention.output, model.network.encoder.layers[1].self_attention.output
+        attention = model.trace(text, arithmetic=True).layers("encoder")[1]
+        assert attention.arithmetic is not None
+        head_outputs.append(attention.weights_HTS[1] @ attention.arithmetic.v_HSE[1])
+    mean_E = torch.from_numpy(np.concatenate(head_outputs).mean(0))
+    copied = scale_output(model.network, head_ref)
+    projection = model.network.encoder.layers[1].self_attention.output
     with torch.no_grad():
-        out.bias += whole.weight[:, 11:22] @ mean_E
+        copied.encoder.layers[1].self_attention.output.bias += projection.weight[:, 11:22] @ mean_E
     expected = model.with_network(copied).trace(TEXT).logits_TV
-    found = model.with_ablated([head_ref], method="mean", texts=texts).trace(TEXT).logits_TV
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(found - model.with_ablated([head_ref]).trace(TEXT).logits_TV).max() > 1e-4
+    logits_TV = model.with_ablated([head_ref], method="mean", texts=texts).trace(TEXT).logits_TV
+    np.testing.assert_allclose(logits_TV, expected, atol=1e-5)
+    assert np.abs(logits_TV - model.with_ablated([head_ref]).trace(TEXT).logits_TV).max() > 1e-4
 
 
 def test_all_methods_work_and_the_effect_is_the_difference_of_scores(trained: Trained) -> None:
@@ -109,33 +114,35 @@ def test_all_methods_work_and_the_effect_is_the_difference_of_scores(trained: Tr
     ablated = model.with_ablated(["cross.0", "cross.1"])  # independent of its source
     source = "The small dog sees the old cat."
     before = model.trace(source, target="Der kleine Hund sieht die alte Katze.")
-    found = ablation_effect(model, ablated, before, model.config.decoding)
-    assert found.after.target_text == ablated.translate(source).text != model.translate(source).text
+    effect = ablation_effect(model, ablated, before, model.config.decoding)
+    assert effect.after.target_text == ablated.translate(source).text != model.translate(source).text
     pair = Pair(source, before.target_text, 1)
-    whole, less = (each.score([pair])[0] for each in (model, ablated))
-    assert whole.tokens == tuple(position.text for position in before.outputs[:-1])
+    complete_score, ablated_score = (scored_model.score([pair])[0] for scored_model in (model, ablated))
+    assert complete_score.tokens == tuple(position.text for position in before.outputs[:-1])
     assert (
-        found.log_prob_change == pytest.approx(less.log_prob - whole.log_prob, abs=1e-4)
-        and found.log_prob_change < -0.1
+        effect.log_prob_change == pytest.approx(ablated_score.log_prob - complete_score.log_prob, abs=1e-4)
+        and effect.log_prob_change < -0.1
     )
     np.testing.assert_allclose(
-        found.token_log_prob_changes, np.subtract(less.token_log_probs, whole.token_log_probs), atol=1e-4
+        effect.token_log_prob_changes,
+        np.subtract(ablated_score.token_log_probs, complete_score.token_log_probs),
+        atol=1e-4,
     )
     report = ablated.evaluate([pair])
     assert report.perplexity is not None and report.perplexity > (model.evaluate([pair]).perplexity or 0)
     assert ablated.translate_n_best([source], 2, ablated.config.decoding)[0][1].text
-    assert found.to_json()["before"] == before.target_text
+    assert effect.to_json()["before"] == before.target_text
 
 
 @pytest.mark.parametrize("name", [name for name in [*TEXT_MODELS, *IMAGE_MODELS] if name not in WITHOUT_ATTENTION])
 def test_heads_of_every_family_can_be_ablated(name: str, tmp_path: Path) -> None:
     model = small_model(name)
     ablated = model.with_ablated([find_heads(model.network)[-1]])
-    given = trace_model(model, name, tmp_path)
-    found = ablation_effect(model, ablated, given, model.config.decoding)
+    trace = trace_model(model, name, tmp_path)
+    effect = ablation_effect(model, ablated, trace, model.config.decoding)
     assert (
-        len(found.token_log_prob_changes) == len(given.output_ids)
-        and max(map(abs, found.token_log_prob_changes)) > 1e-6
+        len(effect.token_log_prob_changes) == len(trace.output_ids)
+        and max(map(abs, effect.token_log_prob_changes)) > 1e-6
     )
 
 
@@ -167,28 +174,32 @@ def test_ablation_without_heads_or_texts_is_rejected() -> None:
 def test_importance_is_the_derivative_by_a_gate() -> None:
     """Differences of losses, in double precision, when the columns of a head are scaled slightly up and down."""
     model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), ("Look at the big cow there!", "The cow.")]
-    found = {one.head_ref: one.value for one in head_importance(model, corpus, model.config.decoding)}
-    assert len(found) == (3 + 2 + 2) * 2 and list(found.values()) == sorted(found.values(), reverse=True)
+    importances = {
+        importance.head_ref: importance.value for importance in head_importance(model, corpus, model.config.decoding)
+    }
+    assert len(importances) == (3 + 2 + 2) * 2 and list(importances.values()) == sorted(
+        importances.values(), reverse=True
+    )
     tokens = sum(len(model.trace(text, target).output_ids) for text, target in corpus)
     for head_ref in (HeadRef("encoder", 0, 1), HeadRef("cross", 1, 0), HeadRef("decoder", 0, 0)):
         slopes = []
         for text, target in corpus:
             ends = [
-                -model.with_network(without(model.network.double(), head_ref, by)).trace(text, target)
-                .log_prob for by in (1 + 1e-6, 1 - 1e-6)
+                -model.with_network(scale_output(model.network.double(), head_ref, factor)).trace(text, target)
+                .log_prob for factor in (1 + 1e-6, 1 - 1e-6)
             ]  # fmt: skip
             slopes.append(abs(ends[0] - ends[1]) / 2e-6)
         model.network.float()
-        assert found[head_ref] == pytest.approx(sum(slopes) / tokens, rel=1e-3)
+        assert importances[head_ref] == pytest.approx(sum(slopes) / tokens, rel=1e-3)
 
 
 def test_importance_by_ablation_is_the_lost_log_probability() -> None:
     model, corpus = small_model("transformer"), [(TEXT, "The dog eats."), (TEXT, None)]
-    found = head_importance(model, corpus, model.config.decoding, "ablation")
-    head_ref = found[0].head_ref
+    importances = head_importance(model, corpus, model.config.decoding, "ablation")
+    head_ref = importances[0].head_ref
     ablated = model.with_ablated([head_ref])
     traces = [model.trace(*pair) for pair in corpus]
     lost = sum(trace.log_prob - ablated.trace(TEXT, tokens=trace.output_ids).log_prob for trace in traces)
-    assert found[0].value == pytest.approx(lost / sum(len(trace.output_ids) for trace in traces), abs=1e-6)
+    assert importances[0].value == pytest.approx(lost / sum(len(trace.output_ids) for trace in traces), abs=1e-6)
     with pytest.raises(ClearheadError, match="got no corpus"):
         head_importance(model, [], model.config.decoding)

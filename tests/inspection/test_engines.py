@@ -1,4 +1,4 @@
-"""Traces force the output of the model's engine; changed networks run in torch."""
+"""Traces force the output that the model's engine has found; changed networks run in torch."""
 
 import json
 from typing import Any
@@ -23,17 +23,17 @@ def test_a_trace_forces_the_tokens_of_the_engine(
     model, steps = clearhead.load(trained.folder, compute_type=compute_type), list[Any]()
     step = native_generator.NativeGenerator.step
 
-    def counted(self: native_generator.NativeGenerator, *given: Any, **options: Any) -> Any:
-        steps.append(given)
-        return step(self, *given, **options)
+    def count_step(self: native_generator.NativeGenerator, *arguments: Any, **options: Any) -> Any:
+        steps.append(arguments)
+        return step(self, *arguments, **options)
 
-    monkeypatch.setattr(native_generator.NativeGenerator, "step", counted)
+    monkeypatch.setattr(native_generator.NativeGenerator, "step", count_step)
     for text in TEXTS:
-        found, trace = model.translate(text), model.trace(text)
+        translation, trace = model.translate(text), model.trace(text)
         assert steps, "the search of the trace steps through the native engine"
-        assert trace.target_text == found.text
+        assert trace.target_text == translation.text
         best = trace.hypotheses[0]
-        assert (best.score, best.token_log_probs) == (found.score, found.token_log_probs)
+        assert (best.score, best.token_log_probs) == (translation.score, translation.token_log_probs)
 
 
 @pytest.mark.parametrize("options", [[], ["--engine", "torch"], ["--compute-type", "int8"]], ids=" ".join)
@@ -44,8 +44,8 @@ def test_inspect_explains_the_output_of_the_same_engine(
     named = dict(zip(options[::2], options[1::2], strict=True))
     engine, compute_type = named.get("--engine"), named.get("--compute-type", "float32")
     trace = clearhead.load(trained.folder, engine=engine, compute_type=compute_type).trace(TEXTS[0])
-    found = json.loads(capsys.readouterr().out)["hypotheses"][0]
-    assert (found["score"], found["token_log_probs"]) == (
+    hypothesis = json.loads(capsys.readouterr().out)["hypotheses"][0]
+    assert (hypothesis["score"], hypothesis["token_log_probs"]) == (
         trace.hypotheses[0].score,
         [*trace.hypotheses[0].token_log_probs],
     )

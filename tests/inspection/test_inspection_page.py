@@ -1,4 +1,4 @@
-"""The example of docs/inspection.md runs, and the names in its text exist."""
+"""Check that the example in docs/inspection.md runs, and that the functions named in its text exist."""
 
 import importlib
 import re

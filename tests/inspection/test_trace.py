@@ -1,4 +1,4 @@
-"""Traces contain the numbers of the fast kernels, for every family and every hypothesis."""
+"""Traces of every family and every hypothesis, compared with the results of the fast kernels."""
 
 import json
 from pathlib import Path
@@ -38,18 +38,25 @@ def traced(name: str, folder: Path, **options: Any) -> Trace:
 def test_rows_are_probabilities_over_allowed_keys(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path)
     assert bool(trace.attention) is (name not in WITHOUT_ATTENTION)
-    for one in trace.attention:
-        assert one.weights_HTS.shape[1:] == (len(trace.query_positions(one.kind)), len(trace.key_positions(one.kind)))
-        np.testing.assert_allclose(one.weights_HTS.sum(-1), 1, atol=1e-5)
-        assert (one.weights_HTS[:, ~one.allowed_TS] == 0).all() and (one.weights_HTS[:, one.allowed_TS] > 0).all()
-        positions = np.arange(len(one.allowed_TS))
-        is_seen = positions[:, None] >= positions if one.kind == "decoder" else np.ones_like(one.allowed_TS)
-        np.testing.assert_array_equal(one.allowed_TS, is_seen)
+    for attention in trace.attention:
+        assert attention.weights_HTS.shape[1:] == (
+            len(trace.query_positions(attention.kind)),
+            len(trace.key_positions(attention.kind)),
+        )
+        np.testing.assert_allclose(attention.weights_HTS.sum(-1), 1, atol=1e-5)
+        assert (attention.weights_HTS[:, ~attention.allowed_TS] == 0).all() and (
+            attention.weights_HTS[:, attention.allowed_TS] > 0
+        ).all()
+        positions = np.arange(len(attention.allowed_TS))
+        expected_TS = (
+            positions[:, None] >= positions if attention.kind == "decoder" else np.ones_like(attention.allowed_TS)
+        )
+        np.testing.assert_array_equal(attention.allowed_TS, expected_TS)
 
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_every_hypothesis_has_the_numbers_of_the_fast_kernel(name: str, tmp_path: Path) -> None:
-    """Log-probabilities equal those of the search: step by step, with a cache, all hypotheses in one batch."""
+    """Log-probabilities equal those of the search, which decodes step by step with a KV cache and in a batch."""
     model = small_model(name)
     first = traced(name, tmp_path, beam_size=3)
     assert len(first.hypotheses) >= 3 and first.hypothesis_index == 0
@@ -65,37 +72,39 @@ def test_every_hypothesis_has_the_numbers_of_the_fast_kernel(name: str, tmp_path
 
 
 def check_against_kernels(model: Model, trace: Trace, folder: Path) -> None:
-    """Compare with a forced step of the fast kernel, and with one that returns the attention weights."""
+    """Compare a trace with a forced step of the fast kernel, and with a step that returns the attention weights."""
     is_image = model.config.model.reads_images
-    given = image_input(model, write_image(folder)) if is_image else text_input(model, trace.source_text)
+    trace_input = image_input(model, write_image(folder)) if is_image else text_input(model, trace.source_text)
     network = model.network
     tokens_RT = torch.tensor([[position.token for position in trace.inputs]])
-    first_RT, state = network.start(network.encode(given.src), 1)
+    first_RT, state = network.start(network.encode(trace_input.src), 1)
     assert tokens_RT[:, : first_RT.shape[1]].equal(first_RT)
     fast, with_weights = network.step(tokens_RT, state), network.step(tokens_RT, state, want_attention=True)
     np.testing.assert_allclose(trace.logits_TV, fast.logits_RTV[0].numpy(), atol=1e-5, rtol=0)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
-        theirs = [getattr(layer, field)[0].numpy() for layer in with_weights.attention if hasattr(layer, field)]
-        ours = [one.weights_HTS for one in trace.attention if one.kind == kind]
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5, rtol=0)
+        expected = [getattr(layer, field)[0].numpy() for layer in with_weights.attention if hasattr(layer, field)]
+        traced_weights = [attention.weights_HTS for attention in trace.attention if attention.kind == kind]
+        assert len(traced_weights) == len(expected)
+        for weights_HTS, expected_HTS in zip(traced_weights, expected, strict=True):
+            np.testing.assert_allclose(weights_HTS, expected_HTS, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT_MODELS | IMAGE_MODELS if name not in GENERATORS])
 def test_models_without_a_decoder_have_the_attention_of_their_backbone(name: str, tmp_path: Path) -> None:
     model, trace = small_model(name), traced(name, tmp_path)
-    given = image_input(model, write_image(tmp_path)) if name in IMAGE_MODELS else text_input(model, trace.source_text)
+    trace_input = (
+        image_input(model, write_image(tmp_path)) if name in IMAGE_MODELS else text_input(model, trace.source_text)
+    )
     with torch.inference_mode():
-        attention = model.network.backbone(given.src, want_attention=True).attention
-        expected = model.network.logits(model.network(given.src))[0].view(trace.logits_TV.shape)
+        attention = model.network.backbone(trace_input.src, want_attention=True).attention
+        expected = model.network.logits(model.network(trace_input.src))[0].view(trace.logits_TV.shape)
     np.testing.assert_allclose(trace.logits_TV, expected.numpy(), atol=1e-5, rtol=0)
     assert len(trace.attention) == len(attention)
-    for one, weights_BHSS in zip(trace.attention, attention, strict=True):
-        assert one.kind == "encoder"
-        np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
-    for options, log_prob in zip(trace.candidates, trace.token_log_probs, strict=True):
-        assert options[0].log_prob == pytest.approx(log_prob) and len(options) > 1
+    for traced_attention, weights_BHSS in zip(trace.attention, attention, strict=True):
+        assert traced_attention.kind == "encoder"
+        np.testing.assert_allclose(traced_attention.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
+    for candidates, log_prob in zip(trace.candidates, trace.token_log_probs, strict=True):
+        assert candidates[0].log_prob == pytest.approx(log_prob) and len(candidates) > 1
 
 
 def test_encoder_attention_of_a_translator() -> None:
@@ -105,33 +114,35 @@ def test_encoder_attention_of_a_translator() -> None:
     with torch.inference_mode():
         _, weights = model.network.encoder(model.network.source_embedding(src_NS, layout), layout, want_weights=True)
     assert len(weights) == 3
-    for one, weights_BHSS in zip(trace.layers("encoder"), weights, strict=True):
-        np.testing.assert_allclose(one.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
+    for attention, weights_BHSS in zip(trace.layers("encoder"), weights, strict=True):
+        np.testing.assert_allclose(attention.weights_HTS, weights_BHSS[0].numpy(), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", [*TEXT_MODELS, *IMAGE_MODELS])
 def test_weights_follow_from_queries_and_keys(name: str, tmp_path: Path) -> None:
     trace = traced(name, tmp_path, arithmetic=True)
-    for one in trace.attention:
-        made = one.arithmetic
-        assert made is not None
-        if made.scale is None:
+    for attention in trace.attention:
+        arithmetic = attention.arithmetic
+        assert arithmetic is not None
+        if arithmetic.scale is None:
             continue
-        scores_HTS = np.einsum("htk,hsk->hts", made.q_HTK, made.k_HSK) * made.scale
-        scores_HTS += 0 if made.bias_HTS is None else made.bias_HTS
-        powers_HTS = np.exp(np.where(one.allowed_TS, scores_HTS, -np.inf))
-        np.testing.assert_allclose(one.weights_HTS, powers_HTS / powers_HTS.sum(-1, keepdims=True), atol=1e-5)
+        scores_HTS = np.einsum("htk,hsk->hts", arithmetic.q_HTK, arithmetic.k_HSK) * arithmetic.scale
+        scores_HTS += 0 if arithmetic.bias_HTS is None else arithmetic.bias_HTS
+        powers_HTS = np.exp(np.where(attention.allowed_TS, scores_HTS, -np.inf))
+        np.testing.assert_allclose(attention.weights_HTS, powers_HTS / powers_HTS.sum(-1, keepdims=True), atol=1e-5)
 
 
 def test_residual_streams_end_in_the_logits() -> None:
-    """Pre-norm: the last residual stream gives the logits, by the final normalisation and the output projection."""
+    """In a pre-norm model, final norm and output projection of the last residual stream give the logits."""
     model, trace = small_model("transformer"), small_model("transformer").trace(TEXT)
     names = [
-        (one.name, one.layer) for one in trace.residual_streams if one.name.startswith("decoder") or one.name == "cross"
+        (stream.name, stream.layer)
+        for stream in trace.residual_streams
+        if stream.name.startswith("decoder") or stream.name == "cross"
     ]
     assert names == [("decoder", -1)] + [(name, layer) for layer in (0, 1) for name in
                                          ("decoder", "cross", "decoder_feed_forward")]  # fmt: skip
-    assert sum(one.name.startswith("encoder") for one in trace.residual_streams) == 1 + 2 * 3
+    assert sum(stream.name.startswith("encoder") for stream in trace.residual_streams) == 1 + 2 * 3
     last_TD = torch.from_numpy(trace.residual_streams[-1].states_TD)
     with torch.inference_mode():
         logits_TV = model.network.logits(model.network.decoder.norm(last_TD))
@@ -143,8 +154,8 @@ def test_tracing_leaves_no_hook_and_copies_no_weight() -> None:
     small_model("transformer").trace(TEXT)
     for module in network.modules():
         assert not module._forward_hooks and not module._forward_pre_hooks
-    for one, other in zip(network.parameters(), share_weights(network).parameters(), strict=True):
-        assert one is other
+    for weight, shared_weight in zip(network.parameters(), share_weights(network).parameters(), strict=True):
+        assert weight is shared_weight
 
 
 def test_the_tree_contains_every_hypothesis() -> None:
@@ -169,15 +180,17 @@ def test_the_tree_contains_every_hypothesis() -> None:
 def test_offsets_point_into_the_texts(name: str) -> None:
     trace = small_model(name).trace(text_for(name))
     for positions, text in ((trace.source, trace.source_text), (trace.inputs, trace.target_text)):
-        shown = [
+        covered_texts = [
             (position, text[position.start : position.end]) for position in positions if position.start is not None
         ]
-        assert [position for position, _ in shown] == [position for position in positions if not position.is_special]
-        for position, there in shown:
+        assert [position for position, _ in covered_texts] == [
+            position for position in positions if not position.is_special
+        ]
+        for position, covered_text in covered_texts:
             if position.text in ("<mask>",):
-                assert there == "[MASK]"
+                assert covered_text == "[MASK]"
             elif "<0x" not in position.text:
-                assert there == position.text.replace("▁", "").strip(), position
+                assert covered_text == position.text.replace("▁", "").strip(), position
 
 
 def test_a_forced_target_is_followed_by_the_end_token() -> None:
@@ -220,26 +233,26 @@ def test_json_contains_the_selected_attention(name: str, tmp_path: Path) -> None
         trace.residual_streams
     )
     if name == "transformer":
-        some = trace.to_json(["cross"], layers=[1], heads=[1])["attention"]
-        assert [(one["kind"], one["layer"], one["heads"]) for one in some] == [("cross", 1, [1])]
-        np.testing.assert_allclose(some[0]["weights"][0], trace.weights("cross", 1, 1), atol=1e-6)
+        selected = trace.to_json(["cross"], layers=[1], heads=[1])["attention"]
+        assert [(record["kind"], record["layer"], record["heads"]) for record in selected] == [("cross", 1, [1])]
+        np.testing.assert_allclose(selected[0]["weights"][0], trace.weights("cross", 1, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "part"),
+    ("name", "arguments", "message"),
     [
         ("transformer", {"text": " "}, "expected a text"),
-        ("transformer", {"text": "dog " * 10_000}, "tokens, the model takes 63"),
-        ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model takes 64"),
+        ("transformer", {"text": "dog " * 10_000}, "tokens, the model accepts 63"),
+        ("transformer", {"text": TEXT, "target": "dog " * 100}, "the model accepts 64"),
         ("transformer", {"text": TEXT, "hypothesis": 9}, "hypotheses of the search, counted from 0; got 9"),
         ("transformer", {"text": TEXT, "tokens": [10**6]}, "expected one or more tokens"),
         ("encoder for labels", {"text": TEXT, "target": "no label"}, "one of the labels animal"),
-        ("encoder for tags", {"text": TEXT, "target": "O"}, "takes no target"),
+        ("encoder for tags", {"text": TEXT, "target": "O"}, "accepts no target"),
         ("patches", {"text": TEXT}, "reads images"),
     ],
 )
-def test_invalid_inputs_are_rejected(name: str, arguments: dict[str, Any], part: str) -> None:
-    with pytest.raises(ClearheadError, match=part):
+def test_invalid_inputs_are_rejected(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClearheadError, match=message):
         small_model(name).trace(**arguments)
 
 
@@ -255,7 +268,7 @@ def test_missing_heads_are_rejected(kind_layer_head: tuple[Any, int, int]) -> No
 
 
 @pytest.mark.parametrize("text", ["🙂 dog", "שלום עולם", "<script>alert(1)</script>", "e\u0301 dog"])
-def test_strange_texts_are_traced(text: str) -> None:
+def test_texts_of_any_script_are_traced(text: str) -> None:
     trace = small_model("transformer").trace(text)
     covered = {
         at for position in trace.source if position.start is not None for at in range(position.start, position.end or 0)

@@ -32,8 +32,8 @@ TEXTS = ["The small dog runs.", "a cat sleeps, eating", "cafés", "xyz big [SEP]
 
 
 @torch.no_grad()
-def shaken(model: Any) -> Any:
-    """Return the model with random weights, since forgotten weights of 0 or 1 would not be noticed."""
+def with_random_weights(model: Any) -> Any:
+    """Return the model with random weights, because a test does not detect an ignored weight of 0 or 1."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -56,7 +56,7 @@ def bert_tokenizer(folder: Path) -> None:
 
 
 def close(found: Tensor, expected: Tensor) -> None:
-    """Assert equality within 1e-5 of the largest value, or of 1: the rounding of sums of such values."""
+    """Assert that tensors differ by at most 1e-5 times the largest value, or 1e-5: the rounding error of sums."""
     torch.testing.assert_close(found, expected, atol=1e-5 * max(1.0, float(expected.abs().max())), rtol=1e-5)
 
 
@@ -139,7 +139,7 @@ def marian_tokenizer(folder: Path) -> int:
     return len(names)
 
 
-def same_tensors(before: Path, after: Path) -> None:
+def assert_same_tensors(before: Path, after: Path) -> None:
     """Assert that two folders contain the same tensors, bit by bit."""
     new, old = (load_file(folder / "model.safetensors") for folder in (after, before))
     assert new.keys() == old.keys()

@@ -16,7 +16,7 @@ from clearhead.inspection.analyses.ablation import ablation_effect
 from clearhead.inspection.analyses.attribution import gradient_times_input
 from clearhead.inspection.analyses.logit_lens import logit_lens
 from clearhead.tasks.text_codec import EncoderCodec
-from tests.interop.folders import BERT_TOKENS, TEXTS, bert_tokenizer, close, hf, save, shaken
+from tests.interop.folders import BERT_TOKENS, TEXTS, bert_tokenizer, close, hf, save, with_random_weights
 
 SIZES = {
     "vocab_size": len(BERT_TOKENS) + 3, "hidden_size": 22, "num_hidden_layers": 3, "num_attention_heads": 11,
@@ -26,7 +26,7 @@ SIZES = {
 
 def reference_folder(folder: Path, name: str, **settings: Any) -> Any:
     """Save and return a random model of a class, with a tokenizer."""
-    model = shaken(getattr(hf, name)(hf.BertConfig(**SIZES, **settings)))
+    model = with_random_weights(getattr(hf, name)(hf.BertConfig(**SIZES, **settings)))
     bert_tokenizer(save(model, folder))
     return model
 
@@ -58,17 +58,17 @@ def test_heads_have_equal_logits_and_are_exported_tensor_by_tensor(
     ids_NS[0, 7:] = 0
     expected = reference(ids_NS, (ids_NS != 0).long())
     real = (ids_NS != 0) if task != "classify" else ...
-    wanted = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
-    close(logits(model, ids_NS)[real], wanted[real])
+    expected_logits = expected.prediction_logits if name == "BertForPreTraining" else expected.logits
+    close(logits(model, ids_NS)[real], expected_logits[real])
     assert main(["export", str(tmp_path / "clearhead"), "--to", "huggingface", str(tmp_path / "again")]) == 0
     before, after = (load_file(tmp_path / part / "model.safetensors") for part in ("huggingface", "again"))
     lost = {key for key in before if "seq_relationship" in key or ("pooler" in key and task == "mlm")}
     assert before.keys() - lost == after.keys()
     for key, tensor in after.items():
         assert torch.equal(tensor, before[key]), key
-    again = getattr(hf, name).from_pretrained(tmp_path / "again") if name != "BertForPreTraining" else None
-    if again is not None:
-        close(again.eval()(ids_NS, (ids_NS != 0).long()).logits[real], expected.logits[real])
+    exported = getattr(hf, name).from_pretrained(tmp_path / "again") if name != "BertForPreTraining" else None
+    if exported is not None:
+        close(exported.eval()(ids_NS, (ids_NS != 0).long()).logits[real], expected.logits[real])
 
 
 def test_tokens_equal_transformers(tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ def test_tokens_equal_transformers(tmp_path: Path) -> None:
     assert model.encode("a  dogs").offsets == [(0, 1), (3, 6), (6, 7)]
     assert set(model.special_ids) == {0, 1, 2, 3, 4, 5, *range(len(BERT_TOKENS), len(BERT_TOKENS) + 3)}
     assert main(["export", str(tmp_path / "clearhead"), "--to", "huggingface", str(tmp_path / "again")]) == 0
-    again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
+    exported = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
     for text in TEXTS[:3]:
-        assert again(text)["input_ids"] == reference(text)["input_ids"]
-    assert (again.pad_token, again.mask_token) == ("[PAD]", "[MASK]")
+        assert exported(text)["input_ids"] == reference(text)["input_ids"]
+    assert (exported.pad_token, exported.mask_token) == ("[PAD]", "[MASK]")
 
 
 def test_embeddings_are_means_of_states(

@@ -110,7 +110,7 @@ def test_unsupported_settings_are_refused_by_name(settings: dict[str, Any], name
     assert not list(tmp_path.iterdir())
 
 
-def test_int8_takes_a_quarter_of_the_space_and_leaves_the_network_alone(tmp_path: Path) -> None:
+def test_int8_takes_a_quarter_of_the_space_and_does_not_change_the_network(tmp_path: Path) -> None:
     model = network("transformer", model_dim=80, feed_forward_dim=160)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     sizes = {}

@@ -19,15 +19,16 @@ from clearhead.tasks.engines import suppressed_tokens
 from clearhead.tasks.language_modeling.inference import build_request
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
-from tests.interop.folders import hf, save, shaken
+from tests.interop.folders import hf, save, with_random_weights
 from tests.interop.test_fairseq import write_checkpoint
 from tests.interop.test_families import MARIAN, T5, marian_config
-from tests.interop.test_pytorch_state_dicts import SOURCE, TARGET, Seq2SeqTransformer, given
+from tests.interop.test_pytorch_state_dicts import SOURCE, TARGET, Seq2SeqTransformer, vocabulary_options
 
 TEXTS = ["the dogs run.", "a dog", "the a the dog run s", "dog é ab"]
-NEAR = 2e-4  # in log-probability
-UNLIKELY = -30.0  # logit of padding, as in trained models: only CTranslate2 gives its share to other tokens
-# The search of CTranslate2.
+NEAR = 2e-4  # tolerance of log-probabilities
+# Logit of padding, as low as in trained models: CTranslate2 gives the probability of padding to the other tokens.
+UNLIKELY = -30.0
+# Settings with which clearhead searches like CTranslate2.
 SEARCH: dict[str, Any] = {"length_penalty_form": "length", "length_penalty": 1.0, "stopping_rule": "beam_finished"}
 
 
@@ -37,7 +38,7 @@ def imported(folder: Path, *more: str, path: str = "huggingface") -> Model:
     return clearhead.load(folder / "clearhead")
 
 
-def same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
+def assert_same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
     """Export a model and compare CTranslate2's greedy and beam search, and its log-probabilities, with clearhead's."""
     assert main(["export", str(model.folder), "--to", "ctranslate2", str(out)]) == 0
     translator = ctranslate2.Translator(str(out), intra_threads=1)
@@ -59,7 +60,7 @@ def same_translations(model: Model, out: Path, texts: Sequence[str]) -> None:
     assert any(one.tokens for one in expected)
 
 
-def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: str, beam: int) -> None:
+def assert_same_continuation(model: Model, generator: ctranslate2.Generator, prompt: str, beam: int) -> None:
     """Compare the text after a prompt, and its log-probabilities, of CTranslate2 and of the model's own engine."""
     tokenizer, config = model.tokenizer, model.config.model
     settings = model.generation_settings(beam_size=beam, max_tokens=9).model_copy(update=SEARCH)
@@ -81,20 +82,20 @@ def same_continuation(model: Model, generator: ctranslate2.Generator, prompt: st
 def test_marian(tmp_path: Path, kind: str) -> None:
     size = folders.marian_tokenizer(tmp_path / "huggingface")
     sizes = {"decoder_vocab_size": size, "share_encoder_decoder_embeddings": kind == "shared"}
-    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **sizes)))
+    reference = with_random_weights(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **sizes)))
     reference.final_logits_bias.normal_()[:, -1] = UNLIKELY
     save(reference, tmp_path / "huggingface")
-    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
+    assert_same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 def test_pegasus(tmp_path: Path) -> None:
     size = folders.t5_tokenizer(tmp_path / "huggingface")
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
     save(
-        shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings))),
+        with_random_weights(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings))),
         tmp_path / "huggingface",
     )
-    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
+    assert_same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 @pytest.mark.parametrize("version", ["1", "1.1", "untied"])
@@ -104,8 +105,8 @@ def test_t5(tmp_path: Path, version: str) -> None:
     reference = hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5, **own))
     if version == "untied":
         reference.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
-    save(shaken(reference), tmp_path / "huggingface")
-    same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
+    save(with_random_weights(reference), tmp_path / "huggingface")
+    assert_same_translations(imported(tmp_path), tmp_path / "out", TEXTS)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -113,18 +114,18 @@ def test_fairseq(tmp_path: Path, shared: bool) -> None:
     write_checkpoint(tmp_path, shared=shared)
     names = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
     model = imported(tmp_path, *names, path="checkpoints/best.pt")
-    same_translations(model, tmp_path / "out", ["the dogs", "a bb the dog", "g s q"])
+    assert_same_translations(model, tmp_path / "out", ["the dogs", "a bb the dog", "g s q"])
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # a warning of torch's fast path
 def test_torch_layers_with_final_norm(tmp_path: Path) -> None:
-    reference = shaken(Seq2SeqTransformer())
+    reference = with_random_weights(Seq2SeqTransformer())
     with torch.no_grad():
         reference.generator.bias[1:3] = UNLIKELY
     torch.save(reference.state_dict(), tmp_path / "model.pt")
-    model = imported(tmp_path, *given(tmp_path), path="model.pt")
+    model = imported(tmp_path, *vocabulary_options(tmp_path), path="model.pt")
     assert (model.config.model.norm_placement, model.config.model.has_final_norm) == ("post", True)
-    same_translations(model, tmp_path / "out", ["a b c", "g", "f a zz d d"])
+    assert_same_translations(model, tmp_path / "out", ["a b c", "g", "f a zz d d"])
 
 
 def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_norms_of_the_annotated_transformer_are_refused_by_name(tmp_path: Path) 
     save_file(
         {name: tensor.contiguous() for name, tensor in reference.state_dict().items()}, tmp_path / "m.safetensors"
     )
-    model = imported(tmp_path, *given(tmp_path), path="m.safetensors")
+    model = imported(tmp_path, *vocabulary_options(tmp_path), path="m.safetensors")
     with pytest.raises(
         InteropError, match=r"CTranslate2 cannot express model\.norm=sample \(expected layer or rms\)"
     ):  # it divides by n - 1
@@ -144,13 +145,13 @@ def test_gpt2(tmp_path: Path, tied: bool) -> None:
     size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 3, "n_head": 11, "n_inner": 17}
     ends = {"bos_token_id": size - 1, "eos_token_id": size - 1, "tie_word_embeddings": tied}
-    save(shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, **ends))), tmp_path / "huggingface")
+    save(with_random_weights(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, **ends))), tmp_path / "huggingface")
     model = imported(tmp_path)
     assert main(["export", str(model.folder), "--to", "ctranslate2", str(tmp_path / "out")]) == 0
     generator = ctranslate2.Generator(str(tmp_path / "out"), intra_threads=1)
     for prompt in ("the dog", " dog, the é", "日本 x"):
         for beam in (1, 3):
-            same_continuation(model, generator, prompt, beam)
+            assert_same_continuation(model, generator, prompt, beam)
     ids_NT = torch.randint(0, size, (3, 17))
     found = generator.forward_batch([[model.tokenizer.token(index) for index in row] for row in ids_NT.tolist()])
     with torch.inference_mode():

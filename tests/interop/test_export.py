@@ -178,7 +178,7 @@ def train_bert(folder: Path, preset: str) -> None:
 
 
 @torch.inference_mode()
-def same_logits(folder: Path, name: str) -> None:
+def assert_same_logits(folder: Path, name: str) -> None:
     """Compare an exported folder, loaded by `transformers`, with the model that it came from."""
     assert export(folder / "clearhead", folder / "huggingface") == 0
     model = clearhead.load(folder / "clearhead")
@@ -199,7 +199,7 @@ def same_logits(folder: Path, name: str) -> None:
 def test_bert_presets(tmp_path: Path, preset: str) -> None:
     train_bert(tmp_path, preset)
     (tmp_path / "mlm").rename(tmp_path / "clearhead")
-    same_logits(tmp_path, "BertForMaskedLM")
+    assert_same_logits(tmp_path, "BertForMaskedLM")
 
 
 @pytest.mark.parametrize(
@@ -219,4 +219,4 @@ def test_fine_tuned_bert_presets(tmp_path: Path, task: str, name: str) -> None:
         str(tmp_path / "clearhead"),
     ]
     assert main([*arguments, "--steps", "2", "--threads", "1"]) == 0
-    same_logits(tmp_path, name)
+    assert_same_logits(tmp_path, name)

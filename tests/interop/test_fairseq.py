@@ -11,7 +11,7 @@ import torch
 
 import clearhead
 from clearhead.cli.main import main
-from tests.interop.folders import close, hf, shaken
+from tests.interop.folders import close, hf, with_random_weights
 
 SOURCE = ["the", "do@@", "g", "s", "a", "b@@", "b", "g@@", "t@@"]
 TARGET = ["hun@@", "d", "der", "a", "x"]
@@ -28,18 +28,18 @@ class Trap:
         return os.mkdir, (str(self.folder),)
 
 
-def their_model(size: int, placement: str) -> Any:
-    """Return M2M100; for post-norm layers Marian with the positions of M2M100, which are fairseq's."""
+def reference_model(size: int, placement: str) -> Any:
+    """Return M2M100, or for post-norm layers Marian with the positions of M2M100, which are those of fairseq."""
     sizes = {"encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 11, "decoder_attention_heads": 11}
     sizes |= {"encoder_ffn_dim": 17, "decoder_ffn_dim": 17, "d_model": 22, "vocab_size": size}
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
     settings: dict[str, Any] = {**sizes, **ids, "max_position_embeddings": 24}
-    model = shaken(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**settings)))
+    model = with_random_weights(hf.M2M100ForConditionalGeneration(hf.M2M100Config(**settings)))
     if placement == "pre":
         return model
     settings |= {"decoder_vocab_size": size, "activation_function": "relu", "scale_embedding": True}
     table_LD = model.model.encoder.embed_positions.weights[2:26]  # its first position is 2, Marian's is 0
-    model = shaken(hf.MarianMTModel(hf.MarianConfig(**settings)))
+    model = with_random_weights(hf.MarianMTModel(hf.MarianConfig(**settings)))
     for stack in (model.model.encoder, model.model.decoder):
         stack.embed_positions.weight.copy_(table_LD)
     return model
@@ -48,7 +48,7 @@ def their_model(size: int, placement: str) -> Any:
 def write_checkpoint(folder: Path, shared: bool, placement: str = "pre", **changes: Any) -> Any:
     """Write a checkpoint in fairseq's layout, with dictionaries and codes in a sibling folder; return its model."""
     size = len(SOURCE) + 4
-    model = their_model(size, placement)
+    model = reference_model(size, placement)
     tensors = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
     tensors = {
         name: tensor
@@ -142,7 +142,7 @@ def test_newer_checkpoints_keep_their_settings_in_sections(
 
 
 @torch.no_grad()
-def test_layers_that_norm_last(tmp_path: Path) -> None:
+def test_post_norm_layers(tmp_path: Path) -> None:
     reference = write_checkpoint(tmp_path, shared=False, placement="post")
     assert main(["import", str(tmp_path / "checkpoints" / "best.pt"), "--out", str(tmp_path / "clearhead")]) == 0
     model = clearhead.load(tmp_path / "clearhead")
@@ -158,8 +158,11 @@ def test_one_dictionary_is_shared_and_files_can_be_named(tmp_path: Path, capsys:
     path, out = tmp_path / "checkpoints" / "best.pt", tmp_path / "clearhead"
     assert main(["import", str(path), "--out", str(out)]) == 2
     assert "--dict SOURCE --dict TARGET" in capsys.readouterr().err
-    given = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
-    assert main(["import", str(path), "--out", str(out), *given, "--codes", str(tmp_path / "data" / "bpe.codes")]) == 0
+    dictionaries = [word for name in ("en", "de") for word in ("--dict", str(tmp_path / "data" / f"dict.{name}.txt"))]
+    assert (
+        main(["import", str(path), "--out", str(out), *dictionaries, "--codes", str(tmp_path / "data" / "bpe.codes")])
+        == 0
+    )
     model = clearhead.load(out)
     src_NS, tgt_NT = torch.randint(4, 13, (3, 7)), torch.randint(4, 13, (3, 5))
     with torch.inference_mode():
@@ -205,18 +208,18 @@ def test_a_malicious_file_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     assert "posix.mkdir" in message
     assert "Nothing was executed" in message
     assert not mark.exists()
-    torch.load(path, weights_only=False)  # the file is what it should be: an open reader is caught
+    torch.load(path, weights_only=False)  # an unrestricted reader executes the file, so the test file is effective
     assert mark.is_dir()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nothing", b"\x80\x04."])
-def test_no_checkpoint_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+def test_files_that_are_not_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     (tmp_path / "x.pt").write_bytes(content)
     assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "clearhead")]) == 2
     assert "x.pt" in capsys.readouterr().err
 
 
-def test_objects_hide_in_no_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arrays_of_objects_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = {"args": argparse.Namespace(), "model": {}, "extra": np.array([Trap(tmp_path / "mark")], dtype=object)}
     torch.save(content, tmp_path / "x.pt")
     assert main(["import", str(tmp_path / "x.pt"), "--out", str(tmp_path / "clearhead")]) == 2

@@ -14,7 +14,7 @@ from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.tasks.trainable.seq2seq import decode_examples
 from tests.interop import folders
-from tests.interop.folders import close, hf, same_tensors, save, shaken
+from tests.interop.folders import assert_same_tensors, close, hf, save, with_random_weights
 
 N, S, T = 5, 7, 6  # sentences, source length, target length
 
@@ -25,7 +25,7 @@ def round_trip(reference: Any, tokenizer: Callable[[Path], Any], folder: Path, s
     assert main(["import", str(folder / "huggingface"), "--out", str(folder / "clearhead")]) == 0
     assert main(["export", str(folder / "clearhead"), "--to", "huggingface", str(folder / "again")]) == 0
     if same:
-        same_tensors(folder / "huggingface", folder / "again")
+        assert_same_tensors(folder / "huggingface", folder / "again")
     model = clearhead.load(folder / "clearhead")
     assert (model.engine_choice.name == "native") != model.config.model.reads_images
     return model
@@ -35,16 +35,18 @@ def ids(rows: int, length: int, high: int, low: int = 4) -> Tensor:
     return torch.randint(low, high, (rows, length))
 
 
-def test_gpt2_gives_the_same_logits_and_goes_on_the_same_way(tmp_path: Path) -> None:
+def test_gpt2_gives_the_same_logits_and_continuations(tmp_path: Path) -> None:
     size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 3, "n_head": 11, "n_inner": 17}
-    reference = shaken(hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=size - 1, eos_token_id=size - 1)))
+    reference = with_random_weights(
+        hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=size - 1, eos_token_id=size - 1))
+    )
     model = round_trip(reference, folders.gpt2_tokenizer, tmp_path)
     ids_NT = ids(N, T, size)
     with torch.inference_mode():
         close(model.network.logits(model.network(ids_NT)), reference(ids_NT).logits)
-        again = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "again").eval()
-        close(again(ids_NT).logits, reference(ids_NT).logits)
+        exported = hf.GPT2LMHeadModel.from_pretrained(tmp_path / "again").eval()
+        close(exported(ids_NT).logits, reference(ids_NT).logits)
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in ("the dog", " dog, the é", "日本 x"):
         assert model.tokenizer.encode(text).ids == tokenizer(text)["input_ids"]
@@ -61,11 +63,11 @@ def test_gpt2_gives_the_same_logits_and_goes_on_the_same_way(tmp_path: Path) -> 
     assert shown.offsets[1] == (2, 5)
 
 
-def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> None:
+def test_gpt2_is_fine_tuned_although_it_has_no_padding_token(tmp_path: Path) -> None:
     size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     sizes = {"vocab_size": size, "n_positions": 29, "n_embd": 22, "n_layer": 1, "n_head": 11, "n_inner": 17}
     reference = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, tie_word_embeddings=False))
-    model = round_trip(shaken(reference), folders.gpt2_tokenizer, tmp_path)
+    model = round_trip(with_random_weights(reference), folders.gpt2_tokenizer, tmp_path)
     assert model.config.model.tied_embeddings == "none"
     (tmp_path / "text.txt").write_text("\n\n".join(f"the dog {'runs ' * (n % 5)}!" for n in range(30)))
     arguments = ["train", str(tmp_path / "text.txt"), "--task", "lm", "--from", str(tmp_path / "clearhead")]
@@ -73,7 +75,7 @@ def test_gpt2_goes_on_learning_although_it_has_no_padding(tmp_path: Path) -> Non
     assert clearhead.load(tmp_path / "tuned").generate("the", max_tokens=3).tokens
 
 
-def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpt2_samples_by_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = folders.gpt2_tokenizer(tmp_path / "huggingface")
     reference = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, n_positions=29, n_embd=22, n_layer=1, n_head=11))
     drawn = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
@@ -86,8 +88,8 @@ def test_gpt2_draws_as_its_settings_say(tmp_path: Path, capsys: pytest.CaptureFi
     assert {name: getattr(decoding.sampling, name) for name in (*drawn, "max_tokens")} == {**drawn, "max_tokens": 11}
 
 
-def translated(reference: Any, model: Model, high: int, **settings: Any) -> None:
-    """Assert that both searches find the same outputs with the imported settings."""
+def assert_same_outputs(reference: Any, model: Model, high: int, **settings: Any) -> None:
+    """Assert that `generate` and clearhead's search return the same outputs with the imported settings."""
     config = model.config.model
     for source_NS in (ids(N, S, high), ids(N, S + 4, high)):
         ended = torch.cat((source_NS, torch.full((N, 1), config.eos_id)), 1)
@@ -99,7 +101,7 @@ def translated(reference: Any, model: Model, high: int, **settings: Any) -> None
             assert list(one) == [token for token in other[1:] if token not in (config.pad_id, config.eos_id)]
 
 
-def same_logits(reference: Any, model: Model, high: int) -> None:
+def assert_same_logits(reference: Any, model: Model, high: int) -> None:
     """Compare the logits of given targets, with padding in the source."""
     src_NS, tgt_NT = ids(N, S, high), ids(N, T, high)
     src_NS[0, 4:] = model.config.model.pad_id
@@ -121,7 +123,7 @@ def test_t5(tmp_path: Path, version: str) -> None:
     reference = hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5, **own))
     if version == "untied":
         reference.lm_head.weight = nn.Parameter(torch.randn(size, 22) / 5)
-    shaken(reference)
+    with_random_weights(reference)
     reference.generation_config.update(num_beams=3, length_penalty=1.3, max_length=12)
     model = round_trip(reference, folders.t5_tokenizer, tmp_path)
     config = model.config.model
@@ -133,14 +135,14 @@ def test_t5(tmp_path: Path, version: str) -> None:
         "11",
         "no_better_now",
     )
-    same_logits(reference, model, size)
-    translated(reference, model, size, use_cache=False)  # their cache wants as many layers on both sides
-    same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
+    assert_same_logits(reference, model, size)
+    assert_same_outputs(reference, model, size, use_cache=False)  # their cache wants as many layers on both sides
+    assert_same_logits(hf.T5ForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "huggingface")
     for text in ("the dogs run", "a  dog é. xyz"):
         assert model.tokenizer.encode(text).ids == tokenizer(text, add_special_tokens=False)["input_ids"]
-    again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
-    assert again("the dogs")["input_ids"] == [*model.tokenizer.encode("the dogs").ids, 1]
+    exported = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert exported("the dogs")["input_ids"] == [*model.tokenizer.encode("the dogs").ids, 1]
 
 
 def test_t5_with_its_sentencepiece_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,31 +178,31 @@ def marian_config(kind: Any, size: int, **settings: Any) -> Any:
 @pytest.mark.parametrize("stop", [False, True, "never"])
 def test_marian(tmp_path: Path, stop: bool | str) -> None:
     size = folders.marian_tokenizer(tmp_path / "huggingface")
-    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
+    reference = with_random_weights(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
     reference.final_logits_bias.normal_()
     reference.generation_config.update(num_beams=4, length_penalty=0.7, max_length=16, early_stopping=stop)
     model = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False)
     assert model.config.model.output_bias
-    same_logits(reference, model, size - 1)
-    translated(reference, model, size - 2)
+    assert_same_logits(reference, model, size - 1)
+    assert_same_outputs(reference, model, size - 2)
     translated_text = model.translate("the dogs run.")
     assert translated_text.text == model.tokenizer.target.decode(
         [model.tokenizer.target.token_id(piece) for piece in translated_text.tokens]  # type: ignore[misc]
     )
-    again = hf.MarianMTModel.from_pretrained(tmp_path / "again").eval()
-    same_logits(again, model, size - 1)
+    exported = hf.MarianMTModel.from_pretrained(tmp_path / "again").eval()
+    assert_same_logits(exported, model, size - 1)
     for name, tensor in reference.state_dict().items():
-        assert torch.equal(again.state_dict()[name], tensor), name
+        assert torch.equal(exported.state_dict()[name], tensor), name
 
 
 def test_marian_with_two_vocabularies(tmp_path: Path) -> None:
     size = folders.marian_tokenizer(tmp_path / "huggingface")
     settings = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": size}
-    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
+    reference = with_random_weights(hf.MarianMTModel(marian_config(hf.MarianConfig, size, **settings)))
     model = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False)
     assert model.config.model.tied_embeddings == "target"
-    same_logits(reference, model, size - 1)
-    same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), model, size - 1)
+    assert_same_logits(reference, model, size - 1)
+    assert_same_logits(hf.MarianMTModel.from_pretrained(tmp_path / "again").eval(), model, size - 1)
 
 
 def test_marian_with_more_positions_than_fit_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +214,7 @@ def test_marian_with_more_positions_than_fit_in_memory(tmp_path: Path, capsys: p
     assert "model.max_positions=1000000000000: input should be less than or equal to 1000000" in capsys.readouterr().err
 
 
-def test_marian_pieces(tmp_path: Path) -> None:
+def test_marian_tokens(tmp_path: Path) -> None:
     size = folders.marian_tokenizer(tmp_path / "huggingface")
     reference = hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size))
     tokenizer = round_trip(reference, folders.marian_tokenizer, tmp_path, same=False).tokenizer
@@ -229,11 +231,11 @@ def test_marian_pieces(tmp_path: Path) -> None:
 def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
     size = folders.t5_tokenizer(tmp_path / "huggingface")
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
-    reference = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
+    reference = with_random_weights(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
     model = round_trip(reference, folders.t5_tokenizer, tmp_path)
     assert (model.config.model.norm_placement, model.config.model.sinusoidal_layout) == ("pre", "concatenated")
-    same_logits(reference, model, size)
-    same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
+    assert_same_logits(reference, model, size)
+    assert_same_logits(hf.PegasusForConditionalGeneration.from_pretrained(tmp_path / "again").eval(), model, size)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_pegasus_is_the_pre_norm_counterpart(tmp_path: Path) -> None:
 def test_distilbert(tmp_path: Path, name: str) -> None:
     sizes = {"dim": 22, "n_layers": 2, "n_heads": 11, "hidden_dim": 17, "max_position_embeddings": 19}
     config = hf.DistilBertConfig(vocab_size=len(folders.BERT_TOKENS), **sizes)
-    reference = shaken(getattr(hf, name)(config))
+    reference = with_random_weights(getattr(hf, name)(config))
     model = round_trip(reference, folders.bert_tokenizer, tmp_path)
     ids_NS = ids(N, S, 30, low=6)
     network = model.network
@@ -256,11 +258,11 @@ def test_vit(tmp_path: Path, colours: int) -> None:
     config = hf.ViTConfig(
         **sizes, image_size=12, patch_size=4, num_channels=colours, id2label={0: "cat", 1: "dog", 2: "x"}
     )
-    reference = shaken(hf.ViTForImageClassification(config))
+    reference = with_random_weights(hf.ViTForImageClassification(config))
     model = round_trip(reference, lambda folder: None, tmp_path)
     assert model.config.labels == ("cat", "dog", "x")
     pictures_NCYX = torch.randn(N, colours, 12, 12)
     with torch.inference_mode():
         close(model.network.logits(model.network(pictures_NCYX)), reference(pictures_NCYX).logits)
-        again = hf.ViTForImageClassification.from_pretrained(tmp_path / "again").eval()
-        close(again(pictures_NCYX).logits, reference(pictures_NCYX).logits)
+        exported = hf.ViTForImageClassification.from_pretrained(tmp_path / "again").eval()
+        close(exported(pictures_NCYX).logits, reference(pictures_NCYX).logits)

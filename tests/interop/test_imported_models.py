@@ -1,4 +1,4 @@
-"""All commands with an imported model of each family: its verb, evaluation, a trace, fine-tuning, and export.
+"""Imported models of each family: the command of the task, evaluation, a trace, fine-tuning, and export.
 
 The attention of a trace is compared with that of `transformers`.
 """
@@ -22,10 +22,10 @@ from clearhead.inspection.trace.trace_input import image_input
 from clearhead.tasks.registry import get_task
 from tests.interop import folders
 from tests.interop.annotated import EncoderDecoder
-from tests.interop.folders import BERT_TOKENS, close, hf, save, shaken
+from tests.interop.folders import BERT_TOKENS, close, hf, save, with_random_weights
 from tests.interop.test_fairseq import write_checkpoint
 from tests.interop.test_families import MARIAN, T5, marian_config
-from tests.interop.test_pytorch_state_dicts import SOURCE, TARGET, Seq2SeqTransformer, given
+from tests.interop.test_pytorch_state_dicts import SOURCE, TARGET, Seq2SeqTransformer, vocabulary_options
 
 LABELS = {0: "cat", 1: "dog", 2: "x"}
 TAGS = {0: "O", 1: "B-X", 2: "I-X"}
@@ -40,7 +40,7 @@ Checkpoint = tuple[Any, list[str]]
 
 
 def bert(name: str, **settings: Any) -> Callable[[Path], Checkpoint]:
-    """BERT or DistilBERT with a head."""
+    """Return a function that saves BERT or DistilBERT with a head."""
 
     def make(folder: Path) -> Checkpoint:
         size = {"vocab_size": len(BERT_TOKENS), **settings}
@@ -48,7 +48,7 @@ def bert(name: str, **settings: Any) -> Callable[[Path], Checkpoint]:
             config = hf.DistilBertConfig(**DISTIL, **size)
         else:
             config = hf.BertConfig(**SIZES, max_position_embeddings=29, **size)
-        reference = shaken(getattr(hf, name)(config))
+        reference = with_random_weights(getattr(hf, name)(config))
         folders.bert_tokenizer(save(reference, folder / "huggingface"))
         return reference, [str(folder / "huggingface")]
 
@@ -58,32 +58,32 @@ def bert(name: str, **settings: Any) -> Callable[[Path], Checkpoint]:
 def make_gpt2(folder: Path) -> Checkpoint:
     size = folders.gpt2_tokenizer(folder / "huggingface")
     ends = {"bos_token_id": size - 1, "eos_token_id": size - 1}
-    reference = shaken(hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, **GPT2, **ends)))
+    reference = with_random_weights(hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=size, **GPT2, **ends)))
     return reference, [str(save(reference, folder / "huggingface"))]
 
 
 def make_t5(folder: Path) -> Checkpoint:
     size = folders.t5_tokenizer(folder / "huggingface")
-    reference = shaken(hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5)))
+    reference = with_random_weights(hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=size, **T5)))
     return reference, [str(save(reference, folder / "huggingface"))]
 
 
 def make_marian(folder: Path) -> Checkpoint:
     size = folders.marian_tokenizer(folder / "huggingface")
-    reference = shaken(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
+    reference = with_random_weights(hf.MarianMTModel(marian_config(hf.MarianConfig, size, decoder_vocab_size=size)))
     return reference, [str(save(reference, folder / "huggingface"))]
 
 
 def make_pegasus(folder: Path) -> Checkpoint:
     size = folders.t5_tokenizer(folder / "huggingface")
     settings = {**MARIAN, "eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
-    reference = shaken(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
+    reference = with_random_weights(hf.PegasusForConditionalGeneration(hf.PegasusConfig(vocab_size=size, **settings)))
     return reference, [str(save(reference, folder / "huggingface"))]
 
 
 def make_vit(folder: Path) -> Checkpoint:
     config = hf.ViTConfig(**SIZES, image_size=12, patch_size=4, num_channels=1, id2label=LABELS)
-    reference = shaken(hf.ViTForImageClassification(config))
+    reference = with_random_weights(hf.ViTForImageClassification(config))
     return reference, [str(save(reference, folder / "huggingface"))]
 
 
@@ -92,14 +92,14 @@ def make_fairseq(folder: Path) -> Checkpoint:
 
 
 def make_torch(folder: Path) -> Checkpoint:
-    torch.save(shaken(Seq2SeqTransformer()).state_dict(), folder / "model.pt")
-    return None, [str(folder / "model.pt"), *given(folder)]
+    torch.save(with_random_weights(Seq2SeqTransformer()).state_dict(), folder / "model.pt")
+    return None, [str(folder / "model.pt"), *vocabulary_options(folder)]
 
 
 def make_annotated(folder: Path) -> Checkpoint:
-    reference = shaken(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
+    reference = with_random_weights(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
     save_file({name: tensor.contiguous() for name, tensor in reference.state_dict().items()}, folder / "m.safetensors")
-    return None, [str(folder / "m.safetensors"), *given(folder)]
+    return None, [str(folder / "m.safetensors"), *vocabulary_options(folder)]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def verb_arguments(folder: Path, case: ImportCase, data: Path, monkeypatch: pyte
     return [get_task(case.task).verb, str(folder), *given_texts.get(case.task, []), "--threads", "1"]
 
 
-def same_attention(reference: Any, model: Model, text: str) -> None:
+def assert_same_attention(reference: Any, model: Model, text: str) -> None:
     """Compare every head of every layer, for the same token ids."""
     is_image = model.config.model.reads_images
     trace = model.trace_image(text) if is_image else model.trace(text)
@@ -199,7 +199,7 @@ def test_every_verb(
     assert model.config.task == case.task
     inspected = str(data / "cat" / "0.png") if case.task == "image" else case.text
     if reference is not None:
-        same_attention(reference, model, inspected)
+        assert_same_attention(reference, model, inspected)
     start = ["train", str(data), "--task", case.task, "--from", str(tmp_path / "clearhead"), "--steps", "2"]
     assert main([*start, "--out", str(tmp_path / "tuned"), "--threads", "1"]) == 0
     for folder in (tmp_path / "clearhead", tmp_path / "tuned"):
@@ -211,5 +211,5 @@ def test_every_verb(
     code = main(["export", str(tmp_path / "tuned"), "--to", "huggingface", str(tmp_path / "again")])
     assert (code == 0) == case.exports
     if case.exports and reference is not None:
-        again = type(reference).from_pretrained(tmp_path / "again").eval()
-        same_attention(again, clearhead.load(tmp_path / "tuned"), inspected)
+        exported = type(reference).from_pretrained(tmp_path / "again").eval()
+        assert_same_attention(exported, clearhead.load(tmp_path / "tuned"), inspected)

@@ -10,7 +10,7 @@ import clearhead
 from clearhead.api import Model
 from clearhead.cli.main import main
 from clearhead.serving.app import make_app
-from tests.interop.folders import BERT_TOKENS, bert_tokenizer, hf, save, shaken
+from tests.interop.folders import BERT_TOKENS, bert_tokenizer, hf, save, with_random_weights
 from tests.interop.test_real_weights import minilm  # noqa: F401  a fixture
 from tests.serving.browser import Browser, browsing, need_browser, serving
 from tests.serving.conftest import DONE, serving_here
@@ -72,7 +72,7 @@ def test_a_small_bert(tmp_path: Path) -> None:
     need_browser()
     sizes = {"hidden_size": 22, "num_hidden_layers": 3, "num_attention_heads": 11, "intermediate_size": 17}
     config = hf.BertConfig(vocab_size=len(BERT_TOKENS), **sizes, max_position_embeddings=19)
-    bert_tokenizer(save(shaken(hf.BertModel(config)), tmp_path / "huggingface"))
+    bert_tokenizer(save(with_random_weights(hf.BertModel(config)), tmp_path / "huggingface"))
     assert main(["import", str(tmp_path / "huggingface"), "--out", str(tmp_path / "clearhead")]) == 0
     model, tuned = clearhead.load(tmp_path / "clearhead"), tune(tmp_path)
     text = "the small dog runs , eating"

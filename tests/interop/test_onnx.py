@@ -61,11 +61,11 @@ def check_translator(folder: Path, model: Any, steps: int) -> None:
                 torch.testing.assert_close(read_source[name] * is_real_N1S1, kept * is_real_N1S1, atol=1e-4, rtol=1e-4)
         past = empty_past(decoder, rows)
         for _ in range(steps):
-            made = run(decoder, {"token": tokens_N1, **read_source, **past})
+            outputs = run(decoder, {"token": tokens_N1, **read_source, **past})
             with torch.inference_mode():
                 step = model.step(tokens_N1, state)
-            torch.testing.assert_close(made.pop("logits"), step.logits_RTV[:, 0], atol=1e-4, rtol=1e-4)
-            past = {name.removesuffix("_next"): tensor for name, tensor in made.items()}
+            torch.testing.assert_close(outputs.pop("logits"), step.logits_RTV[:, 0], atol=1e-4, rtol=1e-4)
+            past = {name.removesuffix("_next"): tensor for name, tensor in outputs.items()}
             state, tokens_N1 = step.state, torch.randint(END + 1, VOCAB, (rows, 1))
 
 
@@ -98,8 +98,8 @@ def test_steps_of_a_language_model(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected_NTV = model.logits(model(ids_NT))
     past = empty_past(decoder, 3)
-    for place in range(LONGEST):
-        made = run(decoder, {"token": ids_NT[:, place : place + 1], **past})
-        torch.testing.assert_close(made.pop("logits"), expected_NTV[:, place], atol=1e-4, rtol=1e-4)
-        past = {name.removesuffix("_next"): tensor for name, tensor in made.items()}
+    for position in range(LONGEST):
+        outputs = run(decoder, {"token": ids_NT[:, position : position + 1], **past})
+        torch.testing.assert_close(outputs.pop("logits"), expected_NTV[:, position], atol=1e-4, rtol=1e-4)
+        past = {name.removesuffix("_next"): tensor for name, tensor in outputs.items()}
     assert not (tmp_path / "encoder.onnx").exists()

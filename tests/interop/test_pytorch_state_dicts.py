@@ -12,7 +12,7 @@ import clearhead
 from clearhead.cli.main import main
 from clearhead.model.positions import sinusoids
 from tests.interop.annotated import EncoderDecoder
-from tests.interop.folders import close, shaken
+from tests.interop.folders import close, with_random_weights
 
 SPECIALS = ["<unk>", "<pad>", "<bos>", "<eos>"]
 SOURCE, TARGET = [*SPECIALS, *"abcdefg"], [*SPECIALS, *"uvwxyzrstq"]
@@ -58,7 +58,7 @@ class Seq2SeqTransformer(nn.Module):
         return self.generator(hidden)  # type: ignore[no-any-return]
 
 
-def given(folder: Path) -> list[str]:
+def vocabulary_options(folder: Path) -> list[str]:
     """Write the vocabularies, which a state dict lacks; return the options that name them."""
     for name, words in (("source", SOURCE), ("target", TARGET)):
         (folder / f"{name}.txt").write_text("\n".join(words) + "\n")
@@ -73,9 +73,17 @@ def batch() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_nn_transformer(tmp_path: Path, placement: str) -> None:
-    reference = shaken(Seq2SeqTransformer(placement == "pre")).train()  # its fast path for inference wants no dropout
+    reference = with_random_weights(
+        Seq2SeqTransformer(placement == "pre")
+    ).train()  # its fast path for inference wants no dropout
     torch.save({"model_state_dict": reference.state_dict(), "epoch": 3}, tmp_path / "model.pt")
-    arguments = ["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]
+    arguments = [
+        "import",
+        str(tmp_path / "model.pt"),
+        "--out",
+        str(tmp_path / "clearhead"),
+        *vocabulary_options(tmp_path),
+    ]
     assert main([*arguments, "--set", f"model.norm_placement={placement}"]) == 0
     model = clearhead.load(tmp_path / "clearhead")
     src_NS, tgt_NT = batch()
@@ -87,11 +95,17 @@ def test_nn_transformer(tmp_path: Path, placement: str) -> None:
 
 
 def test_annotated_transformer(tmp_path: Path) -> None:
-    reference = shaken(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
+    reference = with_random_weights(EncoderDecoder(len(SOURCE), len(TARGET), 11, 22, 17, 2))
     save_file(
         {name: tensor.contiguous() for name, tensor in reference.state_dict().items()}, tmp_path / "m.safetensors"
     )
-    arguments = ["import", str(tmp_path / "m.safetensors"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]
+    arguments = [
+        "import",
+        str(tmp_path / "m.safetensors"),
+        "--out",
+        str(tmp_path / "clearhead"),
+        *vocabulary_options(tmp_path),
+    ]
     assert main(arguments) == 0
     model = clearhead.load(tmp_path / "clearhead")
     src_NS, tgt_NT = batch()
@@ -103,15 +117,15 @@ def test_annotated_transformer(tmp_path: Path) -> None:
     ("left_out", "named"),
     [("--set", "--set model.num_heads"), ("--dict", "--dict SOURCE --dict TARGET")],
 )
-def test_what_a_state_dict_does_not_say_is_asked_for(
+def test_settings_that_a_state_dict_lacks_are_required(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], left_out: str, named: str
 ) -> None:
     torch.save(Seq2SeqTransformer().state_dict(), tmp_path / "model.pt")
-    words = given(tmp_path)
-    kept = [
+    words = vocabulary_options(tmp_path)
+    remaining = [
         word for option in range(0, len(words), 2) for word in words[option : option + 2] if words[option] != left_out
     ]
-    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *kept]) == 2
+    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *remaining]) == 2
     assert named in capsys.readouterr().err
 
 
@@ -119,5 +133,10 @@ def test_other_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     reference = Seq2SeqTransformer()
     reference.positional_encoding.pos_embedding.mul_(2)
     torch.save(reference.state_dict(), tmp_path / "model.pt")
-    assert main(["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *given(tmp_path)]) == 2
+    assert (
+        main(
+            ["import", str(tmp_path / "model.pt"), "--out", str(tmp_path / "clearhead"), *vocabulary_options(tmp_path)]
+        )
+        == 2
+    )
     assert "pos_embedding are not supported; expected the sinusoids" in capsys.readouterr().err

@@ -88,9 +88,9 @@ def test_minilm_is_exported_tensor_by_tensor(minilm: tuple[Path, Path], tmp_path
     before, after = (hf.AutoModel.from_pretrained(folder).state_dict() for folder in (minilm[0], tmp_path / "again"))
     for name, tensor in before.items():
         assert "pooler" in name or torch.equal(after[name], tensor), name  # its pooler is not used for embeddings
-    again = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
+    exported = hf.AutoTokenizer.from_pretrained(tmp_path / "again")
     reference = hf.AutoTokenizer.from_pretrained(minilm[0])
-    assert again(SENTENCES)["input_ids"] == reference(SENTENCES)["input_ids"]
+    assert exported(SENTENCES)["input_ids"] == reference(SENTENCES)["input_ids"]
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_missing_and_unexpected_tensors_are_listed(
     assert "missing cls.predictions.bias; unexpected adapter.down" in message
 
 
-def test_a_tie_that_does_not_hold_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tied_weights_that_differ_are_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(saved, tmp_path / "model")
     change(folder, **{"cls.predictions.decoder.weight": torch.ones(len(BERT_TOKENS), 22)})
     assert "must be tied to bert.embeddings.word_embeddings.weight" in refused(folder, capsys)
@@ -151,7 +151,7 @@ def test_files(
 
 
 def test_paths(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "not a name on a hub" in refused(tmp_path / "google" / "bert", capsys)
+    assert "expected a local folder or file" in refused(tmp_path / "google" / "bert", capsys)
     (tmp_path / "empty").mkdir()
     assert "has no config.json" in refused(tmp_path / "empty", capsys)
     assert main(["import", str(saved), "--out", str(tmp_path / "twice")]) == 0
@@ -161,7 +161,7 @@ def test_paths(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["export", str(tmp_path / "twice"), "--to", "keras", str(tmp_path / "x")]) == 2
     assert "'keras' is not one of" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "twice"), "--to", "huggingface", str(saved)]) == 2
-    assert "exists already; choose another folder, or add --overwrite" in capsys.readouterr().err
+    assert "already exists; choose another folder, or add --overwrite" in capsys.readouterr().err
 
 
 def test_shards_are_read_through_their_index_and_halves_without_loss(saved: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from clearhead.cli.main import main
 from clearhead.tasks.masked_lm.inference import encode_with_masks
 from clearhead.tasks.text_codec import EncoderCodec
 from tests.interop import folders
-from tests.interop.folders import close, hf, save, shaken
+from tests.interop.folders import close, hf, save, with_random_weights
 from tests.interop.test_export import BERT, TEXTS, make
 
 LABELS = ("good", 'bad: "very"', "日本")
@@ -134,10 +134,10 @@ def same_as_transformers(reference: Any, model: Model) -> None:
         found = reference(input_ids=ids_NS, attention_mask=real_NS.long(), decoder_input_ids=targets)
         return close(found.logits, outputs(model))
     found = reference(ids_NS, attention_mask=real_NS.long())
-    given, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(model)
+    reference_outputs, expected = found.logits if "logits" in found else found.last_hidden_state, outputs(model)
     if config.head == "classification":
-        return close(given, expected)
-    return close(given[real_NS], expected[real_NS])
+        return close(reference_outputs, expected)
+    return close(reference_outputs[real_NS], expected[real_NS])
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "pretokenized"])
@@ -245,7 +245,7 @@ def test_imported_models(tmp_path: Path, name: str, capsys: pytest.CaptureFixtur
     if name == "Marian":
         sizes = sizes | {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "decoder_vocab_size": size}
     config = getattr(hf, f"{family}Config")(vocab_size=size, **sizes)
-    save(shaken(getattr(hf, f"{family}{kind}")(config)), tmp_path / "foreign")
+    save(with_random_weights(getattr(hf, f"{family}{kind}")(config)), tmp_path / "foreign")
     assert main(["import", str(tmp_path / "foreign"), "--out", str(tmp_path / "clearhead")]) == 0
     before, after = clearhead.load(tmp_path / "clearhead"), export_and_import(tmp_path)
     assert ("copy the original files for transformers" in capsys.readouterr().err) == (name in OWN_FILES)

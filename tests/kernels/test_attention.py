@@ -34,17 +34,17 @@ MASKS: dict[str, Callable[[int], Tensor | None]] = {
 }  # fmt: skip
 
 
-def layout(num_queries: int, num_keys: int, **more: Any) -> AttentionLayout:
+def layout(num_queries: int, num_keys: int, **options: Any) -> AttentionLayout:
     queries, keys = (PaddedLayout.of(length, torch.device("cpu")) for length in (num_queries, num_keys))
-    return AttentionLayout(queries, keys, **more)
+    return AttentionLayout(queries, keys, **options)
 
 
-def compare(found: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-    direction = torch.randn_like(found)
-    ours, theirs = (torch.autograd.grad((y * direction).sum(), leaves) for y in (found, expected))
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+def compare(actual: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    direction = torch.randn_like(actual)
+    ours, theirs = (torch.autograd.grad((y * direction).sum(), leaves) for y in (actual, expected))
+    for first, second in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("make_mask", MASKS.values(), ids=MASKS)
@@ -55,9 +55,9 @@ def test_values_and_gradients_equal_the_fused_kernel(
 ) -> None:
     q, mask = torch.randn(B, T, H, K, requires_grad=True), make_mask(num_keys)
     k, v = torch.randn(B, H, num_keys, K, requires_grad=True), torch.randn(B, num_keys, H, E, requires_grad=True)
-    given = (q.transpose(1, 2), k, v.transpose(1, 2))  # views, as projections give them
-    expected = F.scaled_dot_product_attention(*given, attn_mask=mask, scale=scale)
-    compare(short_attention(*given, mask, scale), expected, (q, k, v))
+    inputs = (q.transpose(1, 2), k, v.transpose(1, 2))  # views, as projections give them
+    expected = F.scaled_dot_product_attention(*inputs, attn_mask=mask, scale=scale)
+    compare(short_attention(*inputs, mask, scale), expected, (q, k, v))
 
 
 def test_gradients_in_double_precision_equal_differences() -> None:
@@ -71,28 +71,28 @@ def test_gradients_in_double_precision_equal_differences() -> None:
 def test_kernels_equal_plain_torch(num_keys: int, is_causal: bool) -> None:
     queries = num_keys if is_causal else T
     q, k, v = (torch.randn(B, n, H, K, requires_grad=True) for n in (queries, num_keys, num_keys))
-    for more in ({}, {"allowed": padding(num_keys)}):
-        given = layout(queries, num_keys, is_causal=is_causal, **more)
+    for options in ({}, {"allowed": padding(num_keys)}):
+        attention_layout = layout(queries, num_keys, is_causal=is_causal, **options)
         with kernels.disabled():
-            expected = kernels.attention(q, k, v, given, SCALE)
-        compare(kernels.attention(q, k, v, given, SCALE), expected, (q, k, v))
+            expected = kernels.attention(q, k, v, attention_layout, SCALE)
+        compare(kernels.attention(q, k, v, attention_layout, SCALE), expected, (q, k, v))
 
 
 def test_hypotheses_share_the_keys_of_their_sentence() -> None:
     q, k, v = torch.randn(B * 4, T, H, K), torch.randn(B, S, H, K), torch.randn(B, S, H, E)
-    given = layout(T, S, allowed=padding())
-    found = kernels.attention(q, k, v, given, SCALE)
+    attention_layout = layout(T, S, allowed=padding())
+    actual = kernels.attention(q, k, v, attention_layout, SCALE)
     repeated = layout(T, S, allowed=padding().repeat_interleave(4, 0))
     expected = kernels.attention(q, k.repeat_interleave(4, 0), v.repeat_interleave(4, 0), repeated, SCALE)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_it_is_used_for_short_sequences_while_a_cpu_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def noted(*given: Any) -> Tensor:
-        calls.append(given)
-        return short_attention(*given)
+    def noted(*arguments: Any) -> Tensor:
+        calls.append(arguments)
+        return short_attention(*arguments)
 
     monkeypatch.setattr(dot_product_attention, "short_attention", noted)
     q, k = torch.randn(B, T, H, K, requires_grad=True), torch.randn(B, S, H, K)
@@ -115,26 +115,26 @@ def test_it_is_used_for_short_sequences_while_a_cpu_trains(monkeypatch: pytest.M
 def test_in_bfloat16_only_inputs_and_outputs_are_rounded(
     num_keys: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, fused = [], F.scaled_dot_product_attention
+    dtypes, fused = [], F.scaled_dot_product_attention
 
-    def noted(q_BHTK: Tensor, *rest: Any, **more: Any) -> Tensor:
-        seen.append(q_BHTK.dtype)
-        return fused(q_BHTK, *rest, **more)
+    def noted(q_BHTK: Tensor, *rest: Any, **options: Any) -> Tensor:
+        dtypes.append(q_BHTK.dtype)
+        return fused(q_BHTK, *rest, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
     queries = num_keys if is_causal else T
     short = [torch.randn(B, length, H, K).bfloat16() for length in (queries, num_keys, num_keys)]
     leaves = [each.detach().clone().requires_grad_() for each in short]
     with torch.autocast("cpu", torch.bfloat16):
-        found = kernels.attention(
+        result = kernels.attention(
             leaves[0], leaves[1], leaves[2], layout(queries, num_keys, is_causal=is_causal), SCALE
         )
-    assert found.dtype == torch.bfloat16 and seen == [torch.float32] * (num_keys > MAX_KEYS)
+    assert result.dtype == torch.bfloat16 and dtypes == [torch.float32] * (num_keys > MAX_KEYS)
     wide = tuple(each.float().requires_grad_() for each in short)
     q, k, v = (each.transpose(1, 2) for each in wide)
     right = fused(q, k, v, is_causal=is_causal).transpose(1, 2)
-    torch.testing.assert_close(found, right.bfloat16(), rtol=0.01, atol=1e-5)
+    torch.testing.assert_close(result, right.bfloat16(), rtol=0.01, atol=1e-5)
     direction = torch.randn_like(right).bfloat16()
-    ours = torch.autograd.grad((found * direction).sum(), leaves)
-    for one, other in zip(ours, torch.autograd.grad((right * direction.float()).sum(), wide), strict=True):
-        torch.testing.assert_close(one, other.bfloat16(), rtol=0.01, atol=1e-4)
+    ours = torch.autograd.grad((result * direction).sum(), leaves)
+    for first, second in zip(ours, torch.autograd.grad((right * direction.float()).sum(), wide), strict=True):
+        torch.testing.assert_close(first, second.bfloat16(), rtol=0.01, atol=1e-4)

@@ -77,8 +77,8 @@ def test_unlikely_tokens_lose_no_accuracy(distance: float) -> None:
     expected = F.cross_entropy((hidden @ weight.T)[0].double(), target[0], label_smoothing=0.1, reduction="sum")
     assert float(loss.smoothed.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     ours = torch.autograd.grad(loss.smoothed, (hidden, weight))
-    for found, wanted in zip(ours, torch.autograd.grad(expected, (hidden, weight)), strict=True):
-        torch.testing.assert_close(found, wanted)
+    for actual, is_selected in zip(ours, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        torch.testing.assert_close(actual, is_selected)
 
 
 def test_gradients_of_a_loss_are_used_once() -> None:
@@ -100,19 +100,19 @@ def test_logits_do_not_grow_with_the_batch(vocab: int) -> None:
 def test_plain_torch_gives_the_same(has_bias: bool) -> None:
     hidden, weight = torch.randn(7, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
     bias = torch.randn(11, requires_grad=True) if has_bias else None
-    given = [each for each in (hidden, weight, bias) if each is not None]
-    found: list[list[torch.Tensor]] = []
+    inputs = [each for each in (hidden, weight, bias) if each is not None]
+    results: list[list[torch.Tensor]] = []
     for _ in range(2):
-        with kernels.disabled() if found else torch.enable_grad():
+        with kernels.disabled() if results else torch.enable_grad():
             smoothed, nll = kernels.cross_entropy(hidden, weight, bias, torch.arange(7), 0.1)
-        found.append([smoothed, nll, *torch.autograd.grad(smoothed, given)])
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+        results.append([smoothed, nll, *torch.autograd.grad(smoothed, inputs)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
-def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_computed_only_if_required(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight = torch.randn(7, 5), torch.randn(11, 5, requires_grad=True)
     calls: list[object] = []
-    monkeypatch.setattr(chunked_cross_entropy._Chunks, "_add_gradients", lambda *given: calls.append(given))
+    monkeypatch.setattr(chunked_cross_entropy._Chunks, "_add_gradients", lambda *inputs: calls.append(inputs))
     with torch.no_grad():
         kernels.cross_entropy(hidden, weight, None, torch.arange(7), 0.1)
     assert not calls

@@ -1,4 +1,4 @@
-"""x W + b by oneDNN against torch's own: values, gradients, and for which rows it is taken."""
+"""Linear layers by oneDNN compared with torch: values, gradients, and the numbers of rows for which it is used."""
 
 from collections.abc import Iterator
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.skipif(not onednn.has_onednn(torch.ones(1)), reason="to
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
-    """The shapes that oneDNN multiplied."""
-    seen, multiply = [], onednn.multiply
+    """Yield a list to which the shapes of all products by oneDNN are appended."""
+    shapes, multiply = [], onednn.multiply
 
     def noted(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
-        seen.append((*left.shape, right.shape[1]))
+        shapes.append((*left.shape, right.shape[1]))
         return multiply(left, right, bias)
 
     monkeypatch.setattr(linear_layers, "multiply", noted)
-    yield seen
+    yield shapes
 
 
 def weights(requires_grad: bool = True) -> tuple[Tensor, Tensor]:
@@ -38,18 +38,18 @@ def weights(requires_grad: bool = True) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_values_and_gradients_equal_torch(shape: tuple[int, ...], has_bias: bool, calls: list[tuple[int, ...]]) -> None:
     weight, bias = weights()
-    given = [torch.randn(*shape, D, requires_grad=True), weight, *([bias] if has_bias else [])]
+    inputs = [torch.randn(*shape, D, requires_grad=True), weight, *([bias] if has_bias else [])]
     target = torch.randn(*shape, N)
-    found = []
+    results = []
     for multiply in (linear, F.linear):
-        y = multiply(*given)
-        found.append([y, *torch.autograd.grad((y * target).sum(), given)])
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-4)
+        y = multiply(*inputs)
+        results.append([y, *torch.autograd.grad((y * target).sum(), inputs)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4)
     rows = target.numel() // N
     assert calls == [(rows, D, N), (rows, N, D)]
 
 
-def test_only_what_is_wanted_is_computed(calls: list[tuple[int, ...]]) -> None:
+def test_only_required_gradients_are_computed(calls: list[tuple[int, ...]]) -> None:
     """The first layer's input has no gradient, and a bias may be frozen."""
     weight, bias = weights()
     bias.requires_grad_(False)
@@ -57,8 +57,8 @@ def test_only_what_is_wanted_is_computed(calls: list[tuple[int, ...]]) -> None:
     assert len(calls) == 1 and weight.grad is not None and bias.grad is None
 
 
-def test_where_torch_is_left_to_it(calls: list[tuple[int, ...]]) -> None:
-    """Numbers of rows that seldom come again, narrow layers, other types, at run time, and weights that stay."""
+def test_cases_in_which_torch_multiplies(calls: list[tuple[int, ...]]) -> None:
+    """Torch multiplies for rare numbers of rows, narrow layers, other dtypes, at inference, and with frozen weights."""
     (weight, bias), x = weights(), torch.randn(ROW_MULTIPLE, D)
     linear(x[1:], weight, bias)
     linear(torch.randn(65 * ROW_MULTIPLE, D), weight, bias)
@@ -82,12 +82,15 @@ def test_joint_products_equal_single_ones(is_wide: bool) -> None:
     """Outputs are column blocks of one product; gradients are joined, also if they are not adjacent."""
     width = D if is_wide else 5
     layers = [nn.Linear(width, outputs) for outputs in (width, width + 2, width)]
-    x, given = torch.randn(ROW_MULTIPLE, width, requires_grad=True), [p for layer in layers for p in layer.parameters()]
-    found = []
+    x, inputs = (
+        torch.randn(ROW_MULTIPLE, width, requires_grad=True),
+        [p for layer in layers for p in layer.parameters()],
+    )
+    results = []
     for outputs in (joint_linear(x, *layers), tuple(layer(x) for layer in layers)):
         total = (outputs[0] * outputs[2]).sum() + outputs[1].square().sum()
-        found.append([*outputs, *torch.autograd.grad(total, [x, *given])])
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-3)
+        results.append([*outputs, *torch.autograd.grad(total, [x, *inputs])])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-3)
 
 
 def test_few_numbers_of_rows() -> None:

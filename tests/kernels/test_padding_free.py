@@ -28,11 +28,11 @@ from clearhead.model.transformer import Transformer
 from tests.model.options import COMBINATIONS, H, T, config, ids, transformer
 
 PAD = 0
-LIKE_HEADS = {"num_heads": 11, "key_dim": 0, "value_dim": 0}  # of one width, as keys and values must have here
+LIKE_HEADS = {"num_heads": 11, "key_dim": 0, "value_dim": 0}  # keys and values of one width, which the comparison needs
 
 
 def padded(lengths: list[int]) -> Tensor:
-    """ids_BT of sentences of these lengths."""
+    """Return ids_BT of sentences of these lengths."""
     ids_BT = ids(len(lengths), max(lengths))
     for row, length in enumerate(lengths):
         ids_BT[row, length:] = PAD
@@ -45,7 +45,7 @@ def trained(model: Transformer, src: Tensor, tgt: Tensor) -> tuple[Tensor, list[
     with dropout_seed(3):
         hidden_ND = model.train()(src, tgt)[tgt != PAD]
         (model.logits(hidden_ND).log_softmax(-1)[:, 7].sum() + hidden_ND.pow(3).sum()).backward()
-    # The bias of the keys changes no weight of attention: its gradient is rounding.
+    # The bias of the keys has no effect on attention weights, so its gradient consists of rounding errors.
     gradients = [each.grad for name, each in model.named_parameters() if not name.endswith("key.bias")]
     return hidden_ND.detach(), [each.clone() for each in gradients if each is not None]
 
@@ -81,8 +81,8 @@ def compare(model: Transformer, src: Tensor, tgt: Tensor, padded_stack: str = ""
     torch.testing.assert_close(hidden, plain_hidden, rtol=1e-5, atol=1e-5)
     assert len(gradients) == len(plain_gradients)
     assert all(each.grad is not None for each in model.parameters())
-    for gradient, plain in zip(gradients, plain_gradients, strict=True):
-        torch.testing.assert_close(gradient, plain, rtol=1e-5, atol=1e-5 * float(plain.abs().max()))
+    for gradient, baseline in zip(gradients, plain_gradients, strict=True):
+        torch.testing.assert_close(gradient, baseline, rtol=1e-5, atol=1e-5 * float(baseline.abs().max()))
 
 
 ALIKE = [each for each in ({**one, **LIKE_HEADS} for one in COMBINATIONS) if each.get("norm") not in ("batch", "group")]
@@ -91,7 +91,7 @@ TWO_WIDTHS = [each for each in COMBINATIONS if each.get("norm") not in ("batch",
 
 @pytest.mark.parametrize("options", ALIKE + TWO_WIDTHS, ids=lambda each: "-".join(map(str, each.values())))
 def test_gradients_equal_those_with_padding(options: dict[str, Any]) -> None:
-    """In doubles, with all kinds of positions, norms and feed-forward networks; with keys added and not."""
+    """This is tested in doubles, with all positions, norms and feed-forward networks, with and without padded keys."""
     model = transformer({**options, "dropout": 0.0})
     if options.get("norm") == "none":  # keep the states small: gradients of saturated attention are rounding
         with torch.no_grad():
@@ -120,7 +120,7 @@ def test_one_stack_with_padding_and_one_without(attention_dropout: float) -> Non
 
 @pytest.mark.parametrize("length", [1, 12, SIMD_WIDTH, 20, MAX_KEYS + 5])
 def test_gradients_in_single_precision(length: int) -> None:
-    """By the kernels that train: short attention, with keys added or not, and the fused one."""
+    """Training uses short attention, with or without padded keys, or the fused kernel."""
     torch.manual_seed(1)
     model = Transformer(config(**LIKE_HEADS, dropout=0.0, max_positions=64))
     src, tgt = padded([length, max(1, length - 3), 1]), padded([1, length, max(1, length // 2)])
@@ -128,7 +128,7 @@ def test_gradients_in_single_precision(length: int) -> None:
 
 
 def test_gradients_of_a_wide_model() -> None:
-    """By oneDNN's products."""
+    """Wide models use the products of oneDNN."""
     torch.manual_seed(1)
     wide = {
         "model_dim": WIDE,
@@ -156,7 +156,7 @@ def test_layers_that_are_computed_again_drop_the_same_values(attention_dropout: 
 
 
 def test_a_pad_inside_a_sentence_keeps_its_row() -> None:
-    """As with padding: sources do not attend to it, later targets do."""
+    """As in a padded layout, sources do not attend to this position, and later targets do."""
     model = transformer({**LIKE_HEADS, "dropout": 0.0})
     src, tgt = padded([6, 7, 3]), padded([5, 4, 5])
     src[0, 2] = tgt[0, 2] = PAD
@@ -167,7 +167,7 @@ def test_rows_of_padding_get_no_gradient() -> None:
     """Positions without a row pass their gradient to an unused row: it must be exactly 0."""
     model = Transformer(config(**LIKE_HEADS, dropout=0.1)).train()
     src, tgt = padded([3, 7, 1, 5]), padded([5, 2, 4, 1])
-    seen: dict[str, Tensor] = {}
+    recorded: dict[str, Tensor] = {}
     joint = (".self_attention.query", ".key", ".value")  # of which only the weights are used
     watched = {
         name: each
@@ -176,14 +176,14 @@ def test_rows_of_padding_get_no_gradient() -> None:
     }
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda _, grads_in, grads: seen.update({name: grads[0]})
+        return lambda _, grads_in, grads: recorded.update({name: grads[0]})
 
     for name, each in watched.items():
         each.register_full_backward_hook(watch(name))
     with dropout_seed(1):
         model(src, tgt)[tgt != PAD].pow(3).sum().backward()
-    assert seen.keys() == watched.keys()
-    for name, gradient_MD in seen.items():
+    assert recorded.keys() == watched.keys()
+    for name, gradient_MD in recorded.items():
         count = int(((src if name.startswith("encoder") else tgt) != PAD).sum())
         assert len(gradient_MD) == count + 1
         assert bool((gradient_MD[count:] == 0).all()) and bool((gradient_MD[:count] != 0).any()), name
@@ -213,7 +213,7 @@ def test_rows_and_positions(lengths: list[int]) -> None:
 
 
 def test_gradients_of_scatter_and_gather() -> None:
-    """Against differences; unused rows and positions without a row have none."""
+    """Gradients equal finite differences; those of unused rows and of positions without a row are 0."""
     layout = PaddingFreeLayout(padded([3, 1, 2]), PAD, None, rounds_rows=False)
     x_M2HK = torch.randn(layout.num_rows, 2, H, 3, dtype=torch.float64, requires_grad=True)
     is_used_BL = torch.arange(4) < torch.tensor([3, 1, 2])[:, None]
@@ -254,8 +254,8 @@ def test_empty_tensors_are_adjacent() -> None:
     assert two.data_ptr() == one.data_ptr() + one.nbytes and one.shape == (2, 3)
 
 
-def test_when_padding_remains() -> None:
-    """At inference, without gradients, where a layer sees padding, and if the kernels are disabled."""
+def test_cases_with_a_padded_layout() -> None:
+    """Layouts are padded at inference, without gradients, if a layer depends on padding, and without the kernels."""
     ids_BT = ids(2, T)
 
     def is_padded(ids_BT: Tensor, can_drop_padding: bool = True) -> bool:
@@ -306,14 +306,14 @@ def test_a_part_that_does_not_learn() -> None:
     model.source_embedding.requires_grad_(False)
     tgt = padded([4, 2])
     for src in (padded([5, 5]), padded([5, 3])):
-        found = trained(model, src, tgt)
+        result = trained(model, src, tgt)
         with kernels.disabled():
-            plain = trained(model, src, tgt)
-        torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-4)
+            baseline = trained(model, src, tgt)
+        torch.testing.assert_close(result, baseline, rtol=1e-4, atol=1e-4)
 
 
 def test_weights_of_bfloat16() -> None:
-    """Without autocast all of it is in that type."""
+    """Without autocast, all computations are in bfloat16."""
     model = Transformer(config(**LIKE_HEADS, dropout=0.3)).bfloat16().train()
     hidden = model(padded([3, 7]), padded([5, 2]))
     hidden.sum().backward()

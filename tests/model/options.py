@@ -1,7 +1,7 @@
 """Small networks with every option of the Transformer, for the tests of what each option does.
 
-Combinations are in doubles, because a group norm of two channels makes a rounding error as large as its channels are
-close to each other.
+Combinations are computed in doubles, because a group norm of two channels amplifies rounding errors if the values of
+the channels are nearly equal.
 """
 
 import itertools
@@ -55,11 +55,11 @@ each_combination = pytest.mark.parametrize("options", COMBINATIONS, ids=lambda e
 
 
 def config(**options: Any) -> ModelConfig:
-    """Small sizes with some options."""
+    """Return a small config with some options."""
     return ModelConfig.model_validate({**SIZES, **options})
 
 
-def shaken(module: Module) -> Module:
+def with_random_weights(module: Module) -> Module:
     """Return the module in evaluation mode with random weights and running statistics, none of them 0 or 1."""
     with torch.no_grad():
         for parameter in module.parameters():
@@ -73,45 +73,45 @@ def shaken(module: Module) -> Module:
 
 
 def padded_layout(length: int, start: int = 0, allowed_B11S: Tensor | None = None) -> PaddedLayout:
-    """The layout of sequences of one length."""
+    """Return the layout of sequences of one length."""
     return PaddedLayout.of(length, torch.device("cpu"), start, allowed_B11S)
 
 
 def ids(rows: int, length: int) -> Tensor:
-    """Random tokens that are not special."""
+    """Return random tokens that are not special."""
     return torch.randint(4, V, (rows, length))
 
 
-def close(found: Tensor, expected: Tensor, is_touchy: bool = False) -> None:
-    """`is_touchy`: norms over few channels divide by a small deviation, which amplifies rounding."""
+def close(actual: Tensor, expected: Tensor, is_touchy: bool = False) -> None:
+    """Compare tensors; `is_touchy` raises the tolerance, because norms over few channels amplify rounding errors."""
     tolerance = 1e-5 if expected.dtype != torch.float64 else 1e-7 if is_touchy else 1e-10
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
 def transformer(options: dict[str, Any]) -> Transformer:
-    return shaken(Transformer(config(**options, scale_output="scale_attention" in options))).double()
+    return with_random_weights(Transformer(config(**options, scale_output="scale_attention" in options))).double()
 
 
 def language_model(options: dict[str, Any]) -> LanguageModel:
-    return shaken(LanguageModel(config(**options, family="decoder"))).double()
+    return with_random_weights(LanguageModel(config(**options, family="decoder"))).double()
 
 
 def text_encoder(options: dict[str, Any]) -> TextEncoder:
-    return shaken(TextEncoder(config(**options, family="encoder", head="classification"))).double()
+    return with_random_weights(TextEncoder(config(**options, family="encoder", head="classification"))).double()
 
 
 def sources() -> Tensor:
-    """With padding in one row."""
+    """Return sources with padding in one row."""
     src_NS = ids(N, S)
     src_NS[1, 4:] = 0
     return src_NS
 
 
 def steps(model: Any, first: Tensor, state: Any, tgt_NT: Tensor) -> Tensor:
-    """Logits in steps of one token and of several."""
-    found = []
+    """Return the logits of steps of one token and of several tokens."""
+    results = []
     for tokens in (first, tgt_NT[:, :1], tgt_NT[:, 1:3], tgt_NT[:, 3:]):
         step = model.step(tokens, state)
-        found.append(step.logits_RTV)
+        results.append(step.logits_RTV)
         state = step.state
-    return torch.cat(found, 1)
+    return torch.cat(results, 1)

@@ -23,11 +23,11 @@ FAMILIES = ["rnn", "gru", "lstm"]
 KERNELS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
-def config(family: str, attention: str = "none", bidirectional: bool = False, **more: Any) -> ModelConfig:
+def config(family: str, attention: str = "none", bidirectional: bool = False, **options: Any) -> ModelConfig:
     """Return sizes in which no two axes are equal."""
     return ModelConfig.model_validate(
         {"family": family, "attention": attention, "bidirectional": bidirectional, "num_encoder_layers": 2,
-         "num_decoder_layers": 3, "model_dim": D, "num_heads": 1, "vocab_size": V, **more}
+         "num_decoder_layers": 3, "model_dim": D, "num_heads": 1, "vocab_size": V, **options}
     )  # fmt: skip
 
 
@@ -43,12 +43,12 @@ def loud(module: Module) -> Module:
 
 
 def ids(rows: int, length: int) -> Tensor:
-    """Random tokens that are not special."""
+    """Return random tokens that are not special."""
     return torch.randint(4, V, (rows, length))
 
 
 def padded() -> Tensor:
-    """Sources of different lengths."""
+    """Return sources of different lengths."""
     src_NS = ids(N, S)
     for row, length in enumerate(LENGTHS):
         src_NS[row, length:] = PAD

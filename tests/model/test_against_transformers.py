@@ -92,18 +92,18 @@ def copy(model: nn.Module, reference: Any, links: list[Pair]) -> None:
     reference.eval()
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
-def close_gradients(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-4)
+def close_gradients(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=5e-5, rtol=1e-4)
 
 
-def same_gradients(links: list[Pair], found: Tensor, expected: Tensor) -> None:
+def same_gradients(links: list[Pair], actual: Tensor, expected: Tensor) -> None:
     """Assert that the gradients of all weights agree, for a random gradient of the output."""
     gradient = torch.randn_like(expected) / expected.numel() ** 0.5
-    found.backward(gradient)  # type: ignore[no-untyped-call]
+    actual.backward(gradient)  # type: ignore[no-untyped-call]
     expected.backward(gradient)  # type: ignore[no-untyped-call]
     # The gradient of a reference weight is the sum over the weights that share it.
     gradients: dict[tuple[int, int], Tensor] = {}
@@ -115,7 +115,7 @@ def same_gradients(links: list[Pair], found: Tensor, expected: Tensor) -> None:
 
 
 def ids(rows: int, length: int, padded: bool = False) -> Tensor:
-    """Random tokens; padding behind in two rows if asked for."""
+    """Return random tokens; if `padded`, two rows end with padding."""
     tokens = torch.randint(4, V, (rows, length))
     if padded:
         tokens[0, 5:] = 0

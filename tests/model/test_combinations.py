@@ -25,11 +25,11 @@ from tests.model.options import (
     each_combination,
     ids,
     language_model,
-    shaken,
     sources,
     steps,
     text_encoder,
     transformer,
+    with_random_weights,
 )
 
 
@@ -73,10 +73,10 @@ def test_more_padding_changes_nothing(options: dict[str, Any]) -> None:
     close(generator(padded_tgt)[:, :T], generator(tgt_NT))
     for pooling in ("first", "mean", "last"):
         encoder = text_encoder({**options, "pooling": pooling, "pooler": True})
-        padded, plain = encoder(padded_src), encoder(src_NS)
-        close(padded.states_BSD[0, :S], plain.states_BSD[0])
-        close(padded.states_BSD[1, :4], plain.states_BSD[1, :4])
-        close(padded.pooled_BD, plain.pooled_BD)
+        padded, baseline = encoder(padded_src), encoder(src_NS)
+        close(padded.states_BSD[0, :S], baseline.states_BSD[0])
+        close(padded.states_BSD[1, :4], baseline.states_BSD[1, :4])
+        close(padded.pooled_BD, baseline.pooled_BD)
 
 
 @each_combination
@@ -88,26 +88,26 @@ def test_returning_weights_changes_nothing(options: dict[str, Any]) -> None:
     traced = encoder(src_NS, want_attention=True)
     close(traced.states_BSD, encoder(src_NS).states_BSD)
     assert not encoder(src_NS).attention and len(traced.attention) == 2
-    seen = [*traced.attention]
+    recorded = [*traced.attention]
     models: list[Any] = [transformer(options), language_model(options)]
     for model in models:
         _, state = model.start(model.encode(tgt_NT if isinstance(model, LanguageModel) else src_NS), 1)
         state = model.step(tgt_NT[:, :2], state).state
-        plain, step = model.step(tgt_NT[:, 2:], state), model.step(tgt_NT[:, 2:], state, want_attention=True)
-        close(step.logits_RTV, plain.logits_RTV)
-        assert plain.attention is None and step.attention is not None and len(step.attention) == 2
+        baseline, step = model.step(tgt_NT[:, 2:], state), model.step(tgt_NT[:, 2:], state, want_attention=True)
+        close(step.logits_RTV, baseline.logits_RTV)
+        assert baseline.attention is None and step.attention is not None and len(step.attention) == 2
         for layer in step.attention:
             assert (
                 layer.self_RHTP.shape == (N, model.config.num_heads, T - 2, T)
                 and layer.self_RHTP.triu(3).abs().max() == 0
             )
-            seen.append(layer.self_RHTP)
-            seen += [layer.cross_RHTS] if hasattr(layer, "cross_RHTS") else []
-    assert len(seen) == 2 + 2 * 2 + 2
-    for weights in seen:
+            recorded.append(layer.self_RHTP)
+            recorded += [layer.cross_RHTS] if hasattr(layer, "cross_RHTS") else []
+    assert len(recorded) == 2 + 2 * 2 + 2
+    for weights in recorded:
         close(weights.sum(-1), torch.ones(weights.shape[:-1], dtype=torch.float64))
         assert weights.min() >= 0
-    for weights_NHXS in (*traced.attention, seen[3]):
+    for weights_NHXS in (*traced.attention, recorded[3]):
         assert weights_NHXS[1, :, :, 4:].abs().max() == 0  # padding
 
 
@@ -124,7 +124,9 @@ def test_fused_kernel_equals_explicit_weights_in_single_precision(positions: str
 
 
 def test_pooler_is_a_layer_on_the_pooled_state() -> None:
-    encoder = shaken(TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True)))
+    encoder = with_random_weights(
+        TextEncoder(config(family="encoder", head="classification", pooling="first", pooler=True))
+    )
     output = encoder(sources())
     assert encoder.width == D and encoder.pooler is not None
     first_ND = output.states_BSD[:, 0]
@@ -134,7 +136,7 @@ def test_pooler_is_a_layer_on_the_pooled_state() -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.inference_mode()
 def test_captioning_steps_equal_one_pass(positions: str) -> None:
-    model = shaken(
+    model = with_random_weights(
         Transformer(config(input="image", image_size=6, patch_size=2, image_channels=3, positions=positions))
     )
     images_NCYX, tgt_NT = torch.randn(N, 3, 6, 6), ids(N, T)
@@ -148,7 +150,7 @@ def test_captioning_steps_equal_one_pass(positions: str) -> None:
 
 
 def test_scaled_output_divides_the_states() -> None:
-    plain, scaled = Transformer(config()).eval(), Transformer(config(scale_output=True)).eval()
-    scaled.load_state_dict(plain.state_dict())
+    baseline, scaled = Transformer(config()).eval(), Transformer(config(scale_output=True)).eval()
+    scaled.load_state_dict(baseline.state_dict())
     src_NS, tgt_NT = sources(), ids(N, T)
-    close(scaled(src_NS, tgt_NT), plain(src_NS, tgt_NT) / math.sqrt(D))
+    close(scaled(src_NS, tgt_NT), baseline(src_NS, tgt_NT) / math.sqrt(D))

@@ -22,7 +22,7 @@ from clearhead.kernels import dropout_seed
 from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot
 from clearhead.model.registry import build_model
-from tests.model.options import shaken
+from tests.model.options import with_random_weights
 
 V, PAD, START, END = 23, 0, 2, 3
 SMALL: dict[str, Any] = {
@@ -70,16 +70,16 @@ def each_in_every_mode(networks: dict[str, dict[str, Any]]) -> list[tuple[str, s
 
 @contextmanager
 def run_in(mode: str, model: Any) -> Iterator[None]:
-    """Inside, the model runs in this mode; in training it has gradients."""
+    """Run the model in this mode inside the block; in training it has gradients."""
     model.train(mode != "inference")
     in_plain_torch = kernels.disabled() if mode == "training in plain torch" else nullcontext()
     with torch.inference_mode(mode == "inference"), in_plain_torch:
         yield
 
 
-def build(settings: dict[str, Any], **more: Any) -> Any:
+def build(settings: dict[str, Any], **options: Any) -> Any:
     torch.manual_seed(5)
-    return build_model(ModelConfig(**{**SMALL, **settings, **more})).eval()
+    return build_model(ModelConfig(**{**SMALL, **settings, **options})).eval()
 
 
 def source(rows: int = 3, length: int = 7) -> Tensor:
@@ -159,8 +159,8 @@ def test_attention_weights_are_probabilities(name: str) -> None:
     with torch.inference_mode():
         first_RT, state = model.start(model.encode(src), 1)
         step = model.step(torch.cat((first_RT, torch.randint(4, V, (3, 3))), 1), state, want_attention=True)
-        plain = model.step(torch.cat((first_RT, torch.full((3, 3), 4)), 1), state)
-    assert plain.attention is None
+        baseline = model.step(torch.cat((first_RT, torch.full((3, 3), 4)), 1), state)
+    assert baseline.attention is None
     has_none = GENERATORS[name].get("attention") == "none"
     assert bool(step.attention) is not has_none
     for weights in step.attention:
@@ -270,9 +270,11 @@ def check_probabilities(recorder: ActivationRecorder, settings: dict[str, Any]) 
     has_none = settings.get("attention") == "none" or settings.get("family") in ("cnn", "mlp")
     is_recurrent_encoder = "head" in settings and settings["family"] in ("rnn", "gru", "lstm")
     assert bool(recorder.attention) is not (has_none or is_recurrent_encoder)
-    for one in recorder.attention:
-        assert ((one.weights_BHTS > 0) == one.allowed_BHTS).all()
-        torch.testing.assert_close(one.weights_BHTS.sum(-1), torch.ones(one.weights_BHTS.shape[:-1]), atol=1e-5, rtol=0)
+    for record in recorder.attention:
+        assert ((record.weights_BHTS > 0) == record.allowed_BHTS).all()
+        torch.testing.assert_close(
+            record.weights_BHTS.sum(-1), torch.ones(record.weights_BHTS.shape[:-1]), atol=1e-5, rtol=0
+        )
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -290,12 +292,14 @@ def test_every_generator_can_be_recorded(name: str) -> None:
     check_probabilities(recorder, GENERATORS[name])
     torch.testing.assert_close(steps[0].logits_RTV, steps[1].logits_RTV, atol=1e-5, rtol=1e-5)
     for kind, field in (("decoder", "self_RHTP"), ("cross", "cross_RHTS")):
-        asked = [getattr(one, field) for one in steps[2].attention if hasattr(one, field)]
-        seen = [one.weights_BHTS for one in recorder.attention if one.name == kind]
-        assert len(seen) == len(asked)
-        for one, other in zip(seen, asked, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
-    num_streams = len([one for one in find_sublayers(model) if one.residual is not None]) + len(find_stacks(model))
+        returned_weights = [getattr(record, field) for record in steps[2].attention if hasattr(record, field)]
+        recorded = [record.weights_BHTS for record in recorder.attention if record.name == kind]
+        assert len(recorded) == len(returned_weights)
+        for record, returned in zip(recorded, returned_weights, strict=True):
+            torch.testing.assert_close(record, returned, atol=1e-5, rtol=0)
+    num_streams = len([record for record in find_sublayers(model) if record.residual is not None]) + len(
+        find_stacks(model)
+    )
     assert len(recorder.residual_streams) == num_streams
 
 
@@ -305,8 +309,8 @@ def test_a_captioning_transformer_can_be_recorded() -> None:
         first_RT, state = recorder.network.start(recorder.network.encode(torch.randn(3, 1, 6, 6)), 1)  # type: ignore[operator]
         recorder.network.step(first_RT, state)  # type: ignore[operator]
     check_probabilities(recorder, CAPTIONING)
-    assert [one.name for one in recorder.attention] == ["encoder"] * 2 + ["decoder", "cross"] * 2
-    assert [one.weights_BHTS.shape[2:] for one in recorder.attention[2:4]] == [(1, 1), (1, 4)]
+    assert [record.name for record in recorder.attention] == ["encoder"] * 2 + ["decoder", "cross"] * 2
+    assert [record.weights_BHTS.shape[2:] for record in recorder.attention[2:4]] == [(1, 1), (1, 4)]
 
 
 @pytest.mark.parametrize("name", ENCODERS | IMAGE_ENCODERS)
@@ -316,11 +320,11 @@ def test_every_encoder_can_be_recorded(name: str) -> None:
     recorder = ActivationRecorder(model)
     with torch.inference_mode():
         torch.testing.assert_close(recorder.network(inputs), model(inputs), atol=1e-5, rtol=0)
-        asked = model.backbone(inputs, want_attention=True).attention
+        returned_weights = model.backbone(inputs, want_attention=True).attention
     check_probabilities(recorder, settings)
-    assert len(asked) == len(recorder.attention)
-    for one, weights_BHSS in zip(recorder.attention, asked, strict=True):
-        torch.testing.assert_close(one.weights_BHTS, weights_BHSS, atol=1e-5, rtol=0)
+    assert len(returned_weights) == len(recorder.attention)
+    for record, weights_BHSS in zip(recorder.attention, returned_weights, strict=True):
+        torch.testing.assert_close(record.weights_BHTS, weights_BHSS, atol=1e-5, rtol=0)
 
 
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
@@ -401,17 +405,17 @@ def train_once(model: Any, name: str) -> list[Tensor]:
 
 def compare_with_plain_torch(model: Any, name: str) -> None:
     """Compare hidden states, loss and gradients with those of plain torch, with padding."""
-    found = train_once(model, name)
+    actual = train_once(model, name)
     with kernels.disabled():
         expected = train_once(model, name)
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
+    assert len(actual) == len(expected)
+    for record, second in zip(actual, expected, strict=True):
+        torch.testing.assert_close(record, second, rtol=1e-5, atol=1e-5 * float(second.abs().max()))
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_kernels_give_the_gradients_of_plain_torch(name: str) -> None:
-    compare_with_plain_torch(shaken(build(TRAINED[name], dropout=0.0)), name)
+    compare_with_plain_torch(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
 
 
 def is_always_padded(settings: dict[str, Any]) -> bool:
@@ -422,10 +426,10 @@ def is_always_padded(settings: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", [name for name, settings in TRAINED.items() if is_always_padded(settings)])
 def test_kernels_drop_what_plain_torch_drops(name: str) -> None:
-    """Without padding a mask has other rows; with it all masks are the same."""
-    model = shaken(build(TRAINED[name], dropout=0.1))
+    """A padding-free mask has other rows; with padding, all masks are equal."""
+    model = with_random_weights(build(TRAINED[name], dropout=0.1))
     compare_with_plain_torch(model, name)
-    without = train_once(shaken(build(TRAINED[name], dropout=0.0)), name)
+    without = train_once(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
     assert not torch.allclose(train_once(model, name)[0], without[0], atol=1e-3)
 
 

@@ -18,7 +18,7 @@ from clearhead.tasks.image_classification.inference import num_patches
 from clearhead.tasks.text_codec import max_input_tokens
 from clearhead.training.setup.request import FROM_THE_DATA
 
-# One that differs from all of these networks' own, for every field that a user can set.
+# For every field that a user can set, a value that differs from its value in all networks below.
 OTHERS: dict[str, Any] = {
     "num_encoder_layers": 3, "num_decoder_layers": 3, "model_dim": 24, "feed_forward_dim": 19, "num_heads": 2,
     "key_dim": 6, "value_dim": 5, "scale_attention": False, "attention_dropout": 0.5, "dropout": 0.5, "norm": "rms",
@@ -55,12 +55,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def config_of(network: str, **more: Any) -> ModelConfig:
-    return ModelConfig(**{**SIZES, **NETWORKS[network], **more})
+def config_of(network: str, **settings: Any) -> ModelConfig:
+    return ModelConfig(**{**SIZES, **NETWORKS[network], **settings})
 
 
 def fill(model: torch.nn.Module) -> None:
-    """Every weight from its name and shape alone, so that networks can be compared."""
+    """Set every weight by its name and shape only, so that networks can be compared."""
     with torch.no_grad():
         for name, weight in named_weights(model).items():
             generator = torch.Generator().manual_seed(zlib.crc32(f"{name} {tuple(weight.shape)}".encode()))
@@ -83,18 +83,18 @@ def behavior(config: ModelConfig) -> list[Any]:
     except ConfigError as error:
         return [str(error)]
     fill(model)
-    seen: list[Any] = []
+    values: list[Any] = []
     for is_training in (True, False):
         with torch.no_grad(), dropout_seed(1):
             result = model.train(is_training)(*inputs(config))
-            seen += (model.logits(result) if hasattr(model, "logits") else result).flatten().tolist()
+            values += (model.logits(result) if hasattr(model, "logits") else result).flatten().tolist()
     if hasattr(model, "start"):
         prompt = torch.tensor([[4, 9, 7]]) if not config.reads_images else inputs(config)[0]
         with torch.no_grad():
-            seen += model.start(model.encode(prompt), 1)[0].flatten().tolist()
-    seen.append(max_input_tokens(Config(model=config)) if config.has_text else None)
-    seen.append(num_patches(config) if config.reads_images else None)
-    return seen
+            values += model.start(model.encode(prompt), 1)[0].flatten().tolist()
+    values.append(max_input_tokens(Config(model=config)) if config.has_text else None)
+    values.append(num_patches(config) if config.reads_images else None)
+    return values
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -110,8 +110,8 @@ def test_every_field_changes_something_or_is_refused(network: str) -> None:
         except ValidationError as error:
             assert f"model.{field} " in str(error) and before.unused_reason(field), f"{field}: {error}"
             continue
-        found = behavior(changed)
-        is_used = found != usual and f"model.{field}={value} has no meaning" not in str(found[0])
+        changed_behavior = behavior(changed)
+        is_used = changed_behavior != usual and f"model.{field}={value} has no meaning" not in str(changed_behavior[0])
         assert is_used == (not changed.unused_reason(field)), f"{field}: {'used' if is_used else 'of no effect'}"
 
 

@@ -105,11 +105,11 @@ def test_vision_transformer_equals_the_reference() -> None:
 def test_attention_rows_are_probabilities_and_change_nothing() -> None:
     encoder = VisionTransformer(config()).eval()
     images_BCYX = images()
-    plain, traced = encoder(images_BCYX), encoder(images_BCYX, want_attention=True)
+    baseline, traced = encoder(images_BCYX), encoder(images_BCYX, want_attention=True)
     num_positions = G * G + 1
-    assert plain.attention == ()
-    assert plain.states_BSD.shape == (B, num_positions, D)
-    torch.testing.assert_close(traced.states_BSD, plain.states_BSD, atol=2e-5, rtol=1e-5)
+    assert baseline.attention == ()
+    assert baseline.states_BSD.shape == (B, num_positions, D)
+    torch.testing.assert_close(traced.states_BSD, baseline.states_BSD, atol=2e-5, rtol=1e-5)
     for weights_BHSS in traced.attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(B, H, num_positions))
 

@@ -1,4 +1,4 @@
-"""Options of imported models only: positions, norms, biases and tables, each against its source."""
+"""Options that only imported models use (positions, norms, biases and tables), compared with their source."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ SIZES = {"num_encoder_layers": 2, "num_decoder_layers": 3, "model_dim": 22, "fee
 
 
 @pytest.mark.parametrize("width", [22, 6, 2])
-def test_halves_are_marians(width: int) -> None:
+def test_concatenated_sinusoids_equal_marian(width: int) -> None:
     reference = marian.MarianSinusoidalPositionalEmbedding(29, width)
     expected = reference.create_weight()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(sinusoids(29, width, "concatenated"), expected, atol=1e-6, rtol=0)
@@ -50,8 +50,8 @@ def test_the_bias_on_logits_counts_in_the_loss() -> None:
     expected = F.cross_entropy(logits, targets_NT[real], label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(loss.smoothed, expected)
     model = torch.autograd.grad(loss.smoothed, (hidden_NTD, weight_VD, bias_V))
-    for found, wanted in zip(model, torch.autograd.grad(expected, (hidden_NTD, weight_VD, bias_V)), strict=True):
-        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    for actual, is_selected in zip(model, torch.autograd.grad(expected, (hidden_NTD, weight_VD, bias_V)), strict=True):
+        torch.testing.assert_close(actual, is_selected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

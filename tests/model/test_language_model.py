@@ -43,14 +43,14 @@ def test_rows_of_the_language_model_are_reordered(positions: str) -> None:
 
 
 @torch.inference_mode()
-def test_search_writes_on_from_a_prompt() -> None:
+def test_search_continues_a_prompt() -> None:
     model, prompts_N3 = language_model({"positions": "rotary"}), ids(N, 3)
-    found = search(
+    results = search(
         SearchBatch(
             TorchGenerator(model, 0), prompts_N3.tolist(), DecodingConfig(beam_size=1), [6] * N, eos_id=3, pad_id=0
         )
     )
-    for prompt, [hypothesis] in zip(prompts_N3.tolist(), found, strict=True):
+    for prompt, [hypothesis] in zip(prompts_N3.tolist(), results, strict=True):
         written = list(prompt)
         while len(written) < 3 + 6 and written[-1] != 3:
             logits_V = model.logits(model(torch.tensor([written])))[0, -1]

@@ -17,12 +17,12 @@ def resolve(name: str) -> object:
     for count in range(len(words), 0, -1):
         package = "clearhead" if words[0] == "kernels" else "clearhead.model"
         try:
-            found: object = importlib.import_module(".".join((package, *words[:count])))
+            resolved: object = importlib.import_module(".".join((package, *words[:count])))
         except ModuleNotFoundError:
             continue
         for word in words[count:]:
-            found = getattr(found, word)
-        return found
+            resolved = getattr(resolved, word)
+        return resolved
     raise AttributeError(name)
 
 

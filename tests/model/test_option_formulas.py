@@ -33,7 +33,7 @@ from tests.model.options import (
     config,
     ids,
     padded_layout,
-    shaken,
+    with_random_weights,
 )
 
 
@@ -52,21 +52,21 @@ NORMS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("kind", NORMS)
 def test_norms_follow_their_formulas(kind: str) -> None:
-    norm: Any = shaken(build_norm(config(norm=kind, norm_epsilon=0.01)))
+    norm: Any = with_random_weights(build_norm(config(norm=kind, norm_epsilon=0.01)))
     norm.train()  # batch norm: by the figures of the batch
     x_NTD = torch.randn(N, T, D) * 3 + 1
     shift = 0.0 if kind == "rms" else norm.bias
     close(norm(x_NTD), NORMS[kind](x_NTD) * norm.weight + shift)
 
 
-def test_batch_norm_runs_on_figures_of_training() -> None:
-    norm: Any = shaken(build_norm(config(norm="batch", norm_epsilon=0.01)))
+def test_batch_norm_uses_running_statistics_at_inference() -> None:
+    norm: Any = with_random_weights(build_norm(config(norm="batch", norm_epsilon=0.01)))
     x_NTD = torch.randn(N, T, D)
     close(norm(x_NTD), (x_NTD - norm.running_mean) / (norm.running_var + 0.01).sqrt() * norm.weight + norm.bias)
 
 
 @pytest.mark.parametrize("kind", NORMS)
-def test_residuals_and_stacks_have_the_norm_where_it_is_wanted(kind: str) -> None:
+def test_residuals_and_stacks_follow_norm_placement(kind: str) -> None:
     x_NTD, y_NTD = torch.randn(N, T, D), torch.randn(N, T, D)
     for placement in ("pre", "post"):
         settings = config(norm=kind, norm_placement=placement, norm_epsilon=0.01)
@@ -91,7 +91,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("gated", [True, False], ids=["gated", "plain"])
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 def test_feed_forward_follows_its_formula(kind: str, gated: bool, bias: bool) -> None:
-    network, x_ND = shaken(FeedForward(config(activation=kind, gated=gated, bias=bias))), torch.randn(N, D)
+    network, x_ND = with_random_weights(FeedForward(config(activation=kind, gated=gated, bias=bias))), torch.randn(N, D)
 
     def apply(linear: nn.Linear, x: Tensor) -> Tensor:
         return x @ linear.weight.T + (linear.bias if bias else 0)
@@ -115,7 +115,7 @@ def draw(attention: MultiHeadAttention, deviation: float) -> None:
 def test_attention_equals_plain_loops(scaled: bool, bias: bool) -> None:
     attention = MultiHeadAttention(config(scale_attention=scaled, bias=bias))
     draw(attention, 0.3)
-    shaken(attention)
+    with_random_weights(attention)
     assert attention.query.weight.shape == attention.key.weight.shape == (H * K, D)
     assert attention.value.weight.shape == (H * E, D) and attention.output.weight.shape == (D, H * E)
     x_NTD, source_NSD = torch.randn(N, T, D), torch.randn(N, S, D)
@@ -207,8 +207,8 @@ def test_buckets_of_relative_positions(offset: int, bidirectional: bool, bucket:
 def test_buckets_of_odd_sizes_are_in_the_table(buckets: int, distance: int) -> None:
     offsets = torch.arange(-50, 51)
     for bidirectional in (False, True):
-        found = relative_buckets(offsets, buckets, distance, bidirectional)
-        assert int(found.min()) >= 0 and int(found.max()) < buckets
+        result = relative_buckets(offsets, buckets, distance, bidirectional)
+        assert int(result.min()) >= 0 and int(result.max()) < buckets
 
 
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["one way", "both ways"])
@@ -224,17 +224,20 @@ def test_relative_bias_depends_on_the_difference(bidirectional: bool) -> None:
 def test_embedding_sums_tokens_positions_and_segments_under_a_norm() -> None:
     options = {"family": "encoder", "head": "masked_lm", "positions": "learned", "num_segments": 3}
     settings = config(**options, embedding_norm=True, scale_embeddings=False)
-    embedding: Any = shaken(PositionedEmbedding(TokenEmbedding(V, D), settings))
+    embedding: Any = with_random_weights(PositionedEmbedding(TokenEmbedding(V, D), settings))
     tokens_NT, segments_NT = ids(N, T), torch.randint(3, (N, T))
     table_LD, norm = embedding.positions.weight, embedding.norm
-    for given in (segments_NT, None):
-        kind = torch.zeros(N, T, dtype=torch.long) if given is None else given
+    for segments in (segments_NT, None):
+        kind = torch.zeros(N, T, dtype=torch.long) if segments is None else segments
         total = embedding.tokens.weight[tokens_NT] + table_LD[:T] + embedding.segments.weight[kind]
-        close(embedding(tokens_NT, padded_layout(T), given), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
-    plain = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
-    close(plain(tokens_NT, padded_layout(T, start=4)), plain.tokens.weight[tokens_NT] * math.sqrt(D))
+        close(embedding(tokens_NT, padded_layout(T), segments), centred(total, (2,), 1e-5) * norm.weight + norm.bias)
+    without_positions = PositionedEmbedding(TokenEmbedding(V, D), config(positions="none")).eval()
+    close(
+        without_positions(tokens_NT, padded_layout(T, start=4)),
+        without_positions.tokens.weight[tokens_NT] * math.sqrt(D),
+    )
     with pytest.raises(ValueError, match="num_segments"):
-        plain(tokens_NT, padded_layout(T), segments_NT)
+        without_positions(tokens_NT, padded_layout(T), segments_NT)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])

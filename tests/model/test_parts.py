@@ -1,4 +1,4 @@
-"""The parts, each against a formula or against torch's own."""
+"""Parts of the model, each compared with a formula or with torch."""
 
 import math
 

@@ -47,12 +47,12 @@ def test_cached_steps_equal_one_pass(model: RecurrentTranslator) -> None:
     expected = model.logits(model(src, torch.cat((torch.full((N, 1), START), tgt), 1)))
     first, state = model.start(model.encode(src), 1)
     assert first.tolist() == [[START]] * N
-    found = []
+    actual = []
     for tokens in (first, tgt[:, :1], tgt[:, 1:3], tgt[:, 3:]):  # one token, and several at once
         step = model.step(tokens, state)
-        found.append(step.logits_RTV)
+        actual.append(step.logits_RTV)
         state = step.state
-    torch.testing.assert_close(torch.cat(found, 1), expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(actual, 1), expected, atol=2e-5, rtol=1e-5)
 
 
 def test_more_padding_changes_nothing(model: RecurrentTranslator) -> None:
@@ -70,8 +70,8 @@ def test_any_batch_equals_alone(model: RecurrentTranslator) -> None:
         torch.testing.assert_close(together[row : row + 1], alone, atol=2e-6, rtol=1e-5)
 
 
-def test_what_padding_looks_like_does_not_matter(model: RecurrentTranslator) -> None:
-    """Neither its embedding, however large, nor a gradient reaches anything."""
+def test_padding_embeddings_have_no_effect(model: RecurrentTranslator) -> None:
+    """Its embedding, even if large, affects no output, and it receives no gradient."""
     src, tgt = padded(), ids(N, T)
     before = model(src, tgt)
     with torch.no_grad():
@@ -88,9 +88,9 @@ def test_every_source_token_matters(model: RecurrentTranslator) -> None:
     src, tgt = padded(), ids(N, T)
     before = model(src, tgt)
     for row, length in enumerate(LENGTHS):
-        for place in range(length):
+        for position in range(length):
             changed = src.clone()
-            changed[row, place] = (changed[row, place] - 3) % (V - 4) + 4
+            changed[row, position] = (changed[row, position] - 3) % (V - 4) + 4
             is_touched = (model(changed, tgt) - before).abs().amax((1, 2)) > 1e-6
             assert is_touched.tolist() == [each == row for each in range(N)]
 
@@ -116,19 +116,19 @@ def test_rows_share_their_sentence_and_are_reordered(model: RecurrentTranslator,
     if state.source is not None:
         assert len(state.source.states_NSD) == N
     last = ids(len(rows), 1)
-    found = model.step(last, model.reorder(state, torch.tensor(rows))).logits_RTV
+    actual = model.step(last, model.reorder(state, torch.tensor(rows))).logits_RTV
     sentences = torch.tensor(rows) // width
     expected = model.logits(model(src[sentences], torch.cat((with_start[rows], last), 1)))[:, -1:]
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
 def test_attention_rows_are_probabilities_and_change_nothing(model: RecurrentTranslator) -> None:
     src, width = padded(), 2
     _, state = model.start(model.encode(src), width)
     tokens = ids(N * width, T)
-    plain, traced = model.step(tokens, state), model.step(tokens, state, want_attention=True)
-    torch.testing.assert_close(traced.logits_RTV, plain.logits_RTV)
-    assert plain.attention is None and traced.attention is not None
+    baseline, traced = model.step(tokens, state), model.step(tokens, state, want_attention=True)
+    torch.testing.assert_close(traced.logits_RTV, baseline.logits_RTV)
+    assert baseline.attention is None and traced.attention is not None
     assert len(traced.attention) == (0 if model.config.attention == "none" else 1)
     for layer in traced.attention:
         assert layer.cross_RHTS.shape == (N * width, 1, T, S)
@@ -143,7 +143,7 @@ def unpadded(src_NS: torch.Tensor) -> list[list[int]]:
 
 def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
-    found = search(
+    results = search(
         SearchBatch(TorchGenerator(model, PAD), unpadded(src), DecodingConfig(beam_size=1), [limit] * N, END, PAD)
     )
     for row, length in enumerate(LENGTHS):
@@ -152,14 +152,14 @@ def test_beam_of_one_is_the_argmax_loop(model: RecurrentTranslator) -> None:
             logits = model.logits(model(src[row : row + 1, :length], torch.tensor([[START, *tokens]])))[0, -1]
             logits[[PAD, START]] = float("-inf")
             tokens.append(int(logits.argmax()))
-        assert found[row][0].tokens == tuple(token for token in tokens if token != END)
+        assert results[row][0].tokens == tuple(token for token in tokens if token != END)
 
 
 def test_beam_search_gives_the_models_own_probabilities(model: RecurrentTranslator) -> None:
     src, limit = padded(), 9
     generator, settings = TorchGenerator(model, PAD), DecodingConfig(beam_size=3)
-    found = search(SearchBatch(generator, unpadded(src), settings, [limit] * N, END, PAD, n_best=3))
-    for row, hypotheses in enumerate(found):
+    results = search(SearchBatch(generator, unpadded(src), settings, [limit] * N, END, PAD, n_best=3))
+    for row, hypotheses in enumerate(results):
         assert len({each.tokens for each in hypotheses}) == 3
         for each in hypotheses:
             written = [*each.tokens, *([END] if each.finish_reason == "end" else [])]

@@ -13,8 +13,8 @@ ATTENTIONS = ["dot", "scaled_dot", "general", "additive", "cosine"]
 
 
 def score_by_hand(attention: SourceAttention, q: Tensor, k: Tensor) -> float:
-    """The formula for one pair, number by number."""
-    similarity, plain = attention.similarity, sum(float(q[i] * k[i]) for i in range(D))
+    """Return the score of one pair, computed value by value."""
+    similarity, dot_product = attention.similarity, sum(float(q[i] * k[i]) for i in range(D))
     if isinstance(similarity, General):
         m = similarity.bilinear.weight
         return sum(float(q[i] * m[i, j] * k[j]) for i in range(D) for j in range(D))
@@ -27,8 +27,8 @@ def score_by_hand(attention: SourceAttention, q: Tensor, k: Tensor) -> float:
         return total
     if isinstance(similarity, Cosine):
         norms = math.sqrt(sum(float(q[i]) ** 2 for i in range(D)) * sum(float(k[i]) ** 2 for i in range(D)))
-        return math.exp(float(similarity.log_sharpness)) * plain / norms
-    return plain * similarity.scale
+        return math.exp(float(similarity.log_sharpness)) * dot_product / norms
+    return dot_product * similarity.scale
 
 
 @pytest.mark.parametrize("kind", ATTENTIONS)
@@ -59,10 +59,10 @@ def test_gradients_of_additive_scores(chunk: int, monkeypatch: pytest.MonkeyPatc
     q, k = torch.randn(N, T, D, requires_grad=True), torch.randn(N, S, D, requires_grad=True)
     gradient = torch.randn(N, T, S)
     inputs = (q, k, *similarity.parameters())
-    found = similarity(q, similarity.keys(k))
+    actual = similarity(q, similarity.keys(k))
     expected = torch.tanh(similarity.query(q)[:, :, None] + similarity.key(k)[:, None]) @ similarity.v
-    torch.testing.assert_close(found, expected)
-    for one, other in zip(
-        torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
+    torch.testing.assert_close(actual, expected)
+    for first, second in zip(
+        torch.autograd.grad(actual, inputs, gradient), torch.autograd.grad(expected, inputs, gradient), strict=True
     ):
-        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4)

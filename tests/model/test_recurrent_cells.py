@@ -22,9 +22,9 @@ def test_cells_equal_torch(family: str, bias: bool) -> None:
     reference, x_NI = loud(TORCH_CELLS[family](7, D, bias=bias)), torch.randn(N, 7)
     state = tuple(torch.randn(N, D) for _ in range(2 if family == "lstm" else 1))
     expected = reference(x_NI, state if family == "lstm" else state[0])
-    found = CELLS[family](x_NI, state, list(reference.parameters()))
-    torch.testing.assert_close(found.state, expected if family == "lstm" else (expected,))
-    assert len(found.gates) == {"rnn": 0, "gru": 3, "lstm": 4}[family]
+    actual = CELLS[family](x_NI, state, list(reference.parameters()))
+    torch.testing.assert_close(actual.state, expected if family == "lstm" else (expected,))
+    assert len(actual.gates) == {"rnn": 0, "gru": 3, "lstm": 4}[family]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -37,8 +37,8 @@ def test_unrolled_layers_equal_the_fused_kernel(family: str) -> None:
     found_NSD = torch.stack([step.state[0] for step in steps], 1)
     torch.testing.assert_close(found_NSD, h_NSD, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(steps[-1].state, last, atol=1e-6, rtol=1e-5)
-    given, direction = [x_NSI, *layer.parameters()], torch.randn_like(h_NSD)
-    gradients = [torch.autograd.grad((each * direction).sum(), given) for each in (found_NSD, h_NSD)]
+    inputs, direction = [x_NSI, *layer.parameters()], torch.randn_like(h_NSD)
+    gradients = [torch.autograd.grad((each * direction).sum(), inputs) for each in (found_NSD, h_NSD)]
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
@@ -51,10 +51,10 @@ def test_lstm_gates_explain_the_cell() -> None:
         torch.testing.assert_close(after.state, (gates["output"] * cell.tanh(), cell))
 
 
-def at_last_token(one: RecurrentStates) -> tuple[Tensor, ...]:
+def at_last_token(item: RecurrentStates) -> tuple[Tensor, ...]:
     """Return h, and c of an LSTM, after the last token of each row."""
-    last_N = torch.tensor(LENGTHS) - 1 if one.name.startswith("encoder") else torch.full((N,), T - 1)
-    states = (one.h_BTD,) if one.c_BTD is None else (one.h_BTD, one.c_BTD)
+    last_N = torch.tensor(LENGTHS) - 1 if item.name.startswith("encoder") else torch.full((N,), T - 1)
+    states = (item.h_BTD,) if item.c_BTD is None else (item.h_BTD, item.c_BTD)
     return tuple(each_BTD[torch.arange(N), last_N] for each_BTD in states)
 
 
@@ -66,21 +66,21 @@ def test_a_recorder_sees_every_step(family: str, attention: str) -> None:
     recorder, src_NS, tgt_NT = ActivationRecorder(model, recurrent_states=True), padded(), ids(N, T)
     hidden = recorder.network(src_NS, tgt_NT)
     torch.testing.assert_close(hidden, model(src_NS, tgt_NT))
-    recorded = {(one.name, one.layer): one for one in recorder.recurrent_states}
+    recorded = {(record.name, record.layer): record for record in recorder.recurrent_states}
     encoder = [(side, layer) for layer in range(2) for side in ("encoder", "encoder_backward")]
     assert [*recorded] == encoder + [("decoder", layer) for layer in range(3)]
     assert len(recorder.recurrent_states) == len(recorded)
     for layer, final in enumerate(model.encoder.encode(src_NS).final_states):
         both = (at_last_token(recorded[side, layer]) for side in ("encoder", "encoder_backward"))
-        found = tuple(torch.cat(pair, 1) for pair in zip(*both, strict=True))
-        torch.testing.assert_close(found, final, atol=1e-6, rtol=1e-5)
+        result = tuple(torch.cat(pair, 1) for pair in zip(*both, strict=True))
+        torch.testing.assert_close(result, final, atol=1e-6, rtol=1e-5)
     _, state = model.start(model.encode(src_NS), 1)
     for layer, final in enumerate(model.step(tgt_NT, state).state.layers):
         torch.testing.assert_close(at_last_token(recorded["decoder", layer]), final, atol=1e-6, rtol=1e-5)
-    for one in recorder.attention:
-        assert one.scores_BHTS is not None
-        scores_BHTS = one.scores_BHTS.masked_fill(~one.allowed_BHTS, -torch.inf)
-        torch.testing.assert_close(scores_BHTS.softmax(-1), one.weights_BHTS)
+    for record in recorder.attention:
+        assert record.scores_BHTS is not None
+        scores_BHTS = record.scores_BHTS.masked_fill(~record.allowed_BHTS, -torch.inf)
+        torch.testing.assert_close(scores_BHTS.softmax(-1), record.weights_BHTS)
     assert len(recorder.attention) == (attention != "none")
 
 

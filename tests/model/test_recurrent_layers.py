@@ -48,7 +48,7 @@ def copy_stack(model: RecurrentStack, reference: nn.Module) -> list[tuple[Tensor
 
 
 def run_torch(reference: nn.Module, x_NSD: Tensor, lengths: list[int]) -> tuple[Tensor, list[Tensor]]:
-    """States, zero at padding, and each kind of last state as (layers * directions, N, D)."""
+    """Return the states, zero at padding, and each kind of last state as (layers * directions, N, D)."""
     packed = pack_padded_sequence(x_NSD, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
     output, last = reference(packed)
     states, _ = pad_packed_sequence(output, batch_first=True, total_length=x_NSD.shape[1])

@@ -20,7 +20,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 
 
 def ids(rows: int, length: int) -> torch.Tensor:
-    """Random tokens that are not special."""
+    """Return random tokens that are not special."""
     return torch.randint(4, V, (rows, length))
 
 
@@ -56,12 +56,12 @@ def test_cached_steps_equal_one_pass(model: Transformer) -> None:
     src[1, 4:] = 0
     expected = model.logits(model(src, torch.cat((torch.full((N, 1), 2), tgt), 1)))
     first, state = model.start(model.encode(src), 1)
-    found = []
+    actual = []
     for tokens in (first, tgt[:, :1], tgt[:, 1:3], tgt[:, 3:]):  # one token, and several at once
         step = model.step(tokens, state)
-        found.append(step.logits_RTV)
+        actual.append(step.logits_RTV)
         state = step.state
-    torch.testing.assert_close(torch.cat(found, 1), expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(actual, 1), expected, atol=2e-5, rtol=1e-5)
 
 
 def test_rows_share_their_sentence_and_move_with_select(model: Transformer) -> None:
@@ -71,20 +71,20 @@ def test_rows_share_their_sentence_and_move_with_select(model: Transformer) -> N
     rows = torch.tensor([5, 4, 0, 0])  # the second sentence leaves, the beams of the first and third move
     with_start = torch.cat((first, tgt), 1)
     last = ids(4, 1)
-    found = model.step(last, model.reorder(state, rows)).logits_RTV
+    actual = model.step(last, model.reorder(state, rows)).logits_RTV
     sentences = rows // width
     expected = model.logits(model(src[sentences], torch.cat((with_start[rows], last), 1)))[:, -1:]
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
 def test_attention_rows_are_probabilities_and_change_nothing(model: Transformer) -> None:
     src, tgt = ids(N, S), ids(N, T)
     src[1, 4:] = 0
     _, state = model.start(model.encode(src), 1)
-    plain = model.step(tgt, state)
+    baseline = model.step(tgt, state)
     traced = model.step(tgt, state, want_attention=True)
-    torch.testing.assert_close(traced.logits_RTV, plain.logits_RTV, atol=2e-5, rtol=1e-5)
-    assert plain.attention is None
+    torch.testing.assert_close(traced.logits_RTV, baseline.logits_RTV, atol=2e-5, rtol=1e-5)
+    assert baseline.attention is None
     assert traced.attention is not None and len(traced.attention) == 3
     for layer in traced.attention:
         assert layer.self_RHTP.shape == (N, 11, T, T) and layer.cross_RHTS.shape == (N, 11, T, S)

@@ -111,9 +111,9 @@ TEST(search_without_memory_throws_and_works_afterwards) {
                 settings.batch_rows = 4;
                 std::vector<SearchRequest> requests = requests_of(sources, 3);
                 if (is_listed)
-                    for (SearchRequest& asked : requests) {
-                        asked.allowed = list.data();
-                        asked.num_allowed = (int)list.size();
+                    for (SearchRequest& request : requests) {
+                        request.allowed = list.data();
+                        request.num_allowed = (int)list.size();
                     }
                 const std::vector<SearchResult> expected = run_search(model, settings, requests);
                 const std::function<bool()> is_interrupted = [] { return false; };

@@ -349,12 +349,12 @@ TEST(vocabulary_scan_finds_the_best_tokens_and_the_normalization) {
         Candidate best[4];
         VocabularyScan scan{};
         scan.maximum = -3e38f;
-        scan.wanted = 4;
+        scan.max_candidates = 4;
         scan.best = best;
         const int banned[] = {3};
         for (int b = 0; b < blocks; b++)
             kernels->scan(scan, copy.data() + (size_t)b * columns, columns, b * columns, banned, b == 0 ? 1 : 0);
-        CHECK_EQUAL(scan.found, 4);
+        CHECK_EQUAL(scan.num_candidates, 4);
         CHECK_EQUAL(best[0].token, 100);
         CHECK_EQUAL(best[1].token, 700);
         CHECK(best[2].logit >= best[3].logit);

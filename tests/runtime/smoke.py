@@ -36,8 +36,8 @@ def main(models: Path) -> None:
     for task, commands in COMMANDS.items():
         for verb, *options in commands:
             line = [str(command), verb, str(models / task / "model"), *options]
-            found = subprocess.run(line, check=False, capture_output=True, text=True, input=TEXT)
-            assert found.returncode == 0 and found.stdout.strip(), f"{line}: {found.stderr}"
+            process = subprocess.run(line, check=False, capture_output=True, text=True, input=TEXT)
+            assert process.returncode == 0 and process.stdout.strip(), f"{line}: {process.stderr}"
     print(f"The wheel works without torch; instruction set {runtime.instruction_set()}.")
 
 

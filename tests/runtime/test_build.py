@@ -1,4 +1,4 @@
-"""Build of the core: as sdist, wheel and in place, with and without a compiler; its C++ unit tests."""
+"""Builds of the core (sdist, wheel, in place, with and without a compiler), and its C++ unit tests."""
 
 import os
 import shutil
@@ -178,7 +178,7 @@ def test_failing_unit_test_fails_the_command(project: Path, tmp_path: Path) -> N
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 @pytest.mark.parametrize(
-    ("installed", "given", "used"),
+    ("installed", "variables", "used"),
     [
         (["clang++", "c++", "g++"], {}, "g++"),
         (["clang++", "c++"], {}, "c++"),
@@ -188,16 +188,16 @@ def test_failing_unit_test_fails_the_command(project: Path, tmp_path: Path) -> N
     ],
 )
 def test_make_uses_a_compiler_that_is_installed(
-    installed: list[str], given: dict[str, str], used: str, tmp_path: Path
+    installed: list[str], variables: dict[str, str], used: str, tmp_path: Path
 ) -> None:
     for name in installed:
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     rule = 'print-compiler: ; @echo "$(CXX)"; :'
     command = [str(shutil.which("make")), "--silent", "--eval", rule, "print-compiler"]
-    environment = {"PATH": str(tmp_path), **given}
-    shown = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == used
+    environment = {"PATH": str(tmp_path), **variables}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == used
 
 
 @pytest.mark.parametrize(("installed", "used"), [(["clang++"], "clang++"), (["g++", "clang++"], "g++"), ([], "c++")])

@@ -45,12 +45,12 @@ def test_scores_and_attention_of_translators_are_those_of_torch(name: str) -> No
     start = network.config.decoder_start_id
     scores, attention = native(network).score(SOURCES, TARGETS, start, attention_layer=1)
     assert attention is not None
-    for source, target, found, weights_HTS in zip(SOURCES, TARGETS, scores, attention, strict=True):
+    for source, target, actual, weights_HTS in zip(SOURCES, TARGETS, scores, attention, strict=True):
         inputs = torch.tensor([[start, *target[:-1]]])
         state = network.start(network.encode(torch.tensor([source])), 1)[1]
         step = network.step(inputs, state, want_attention=True)
         expected = step.logits_RTV.log_softmax(-1)[0, torch.arange(len(target)), torch.tensor(target)]
-        np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
+        np.testing.assert_allclose(actual, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
         np.testing.assert_allclose(weights_HTS, step.attention[1].cross_RHTS[0].numpy(), atol=TOLERANCE)
 
 
@@ -61,10 +61,10 @@ def test_scores_of_language_models_are_those_of_torch(name: str) -> None:
     longest = random_sequences([network.config.max_positions + 1])[0]
     texts = [*(target for target in TARGETS if len(target) > 1), longest]
     scores, _ = native(network).score([text[:-1] for text in texts], [text[1:] for text in texts])
-    for target, found in zip(texts, scores, strict=True):
+    for target, actual in zip(texts, scores, strict=True):
         log_probs_TV = network.logits(network(torch.tensor([target[:-1]]))).log_softmax(-1)[0]
         expected = log_probs_TV[torch.arange(len(target) - 1), torch.tensor(target[1:], dtype=torch.long)]
-        np.testing.assert_allclose(found, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
+        np.testing.assert_allclose(actual, expected.numpy(), atol=TOLERANCE, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -79,8 +79,8 @@ def test_outputs_of_encoders_are_those_of_torch(name: str) -> None:
         "masked_lm": lambda: model.masked_log_probs(SOURCES, places),
         "embedding": lambda: model.pooled(SOURCES),
     }
-    found = outputs[head]()
-    for source, values, some in zip(SOURCES, found, places, strict=True):
+    actual = outputs[head]()
+    for source, values, some in zip(SOURCES, actual, places, strict=True):
         ids = torch.tensor([source])
         expected = network(ids)[0]
         if head != "embedding":
@@ -104,12 +104,14 @@ def test_mean_states_of_a_translators_encoder() -> None:
 def settings(beam_size: int = 4, **others: Any) -> CoreSearch:
     penalties = np.arange(70, dtype=np.float32) ** np.float32(0.6)
     penalties[0] = 1
-    given = {"n_best": min(beam_size, 3), "start_id": 2, "suppressed": (0, 2), **others}
-    return CoreSearch(penalties, end_id=3, beam_size=beam_size, **given)
+    options = {"n_best": min(beam_size, 3), "start_id": 2, "suppressed": (0, 2), **others}
+    return CoreSearch(penalties, end_id=3, beam_size=beam_size, **options)
 
 
-def search(model: NativeModel, sources: list[list[int]], asked: CoreSearch) -> list[list[CoreHypothesis] | None]:
-    return model.search(sources, [len(source) + 9 for source in sources], asked)
+def search(
+    model: NativeModel, sources: list[list[int]], search_settings: CoreSearch
+) -> list[list[CoreHypothesis] | None]:
+    return model.search(sources, [len(source) + 9 for source in sources], search_settings)
 
 
 MANY = [[*source, 3] for source in random_sequences([*range(1, 30), 7, 7, 7], seed=4)]
@@ -121,7 +123,7 @@ MANY = [[*source, 3] for source in random_sequences([*range(1, 30), 7, 7, 7], se
 def test_a_sentence_has_the_same_bits_in_any_batch(name: str, beam_size: int, compute_type: Any) -> None:
     model = native(random_model(scale=0.3, **TRANSLATORS[name]), compute_type)
     alone = [search(model, [source], settings(beam_size))[0] for source in MANY]
-    assert len({tuple(found[0].tokens) for found in alone if found}) > 5
+    assert len({tuple(hypotheses[0].tokens) for hypotheses in alone if hypotheses}) > 5
     assert search(model, MANY, settings(beam_size)) == alone
     assert search(model, MANY, settings(beam_size, threads=3)) == alone
     assert search(model, MANY, settings(beam_size, batch_rows=2 * beam_size, threads=2)) == alone
@@ -139,11 +141,11 @@ def test_instruction_sets_with_fused_multiply_add_have_the_same_bits(
     if len(fused) < 2:
         pytest.skip(f"this CPU has only {fused}")
     for name, network in every_model():
-        found = []
+        results = []
         for isa in fused:
             monkeypatch.setenv("CLEARHEAD_ISA", isa)
-            found.append(outputs_of(native(network, compute_type)))
-        assert all(each == found[0] for each in found), name
+            results.append(outputs_of(native(network, compute_type)))
+        assert all(each == results[0] for each in results), name
 
 
 def test_threads_share_a_model_but_not_a_state() -> None:
@@ -204,8 +206,8 @@ def test_generic_kernels_agree_with_the_fastest_up_to_rounding(monkeypatch: pyte
     network = random_model(scale=0.3)
     fastest = native(network).score(SOURCES, TARGETS, 2)[0]
     monkeypatch.setenv("CLEARHEAD_ISA", "generic")
-    for found, expected in zip(native(network).score(SOURCES, TARGETS, 2)[0], fastest, strict=True):
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    for actual, expected in zip(native(network).score(SOURCES, TARGETS, 2)[0], fastest, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=TOLERANCE)
 
 
 def test_int8_is_close_to_float32() -> None:
@@ -228,14 +230,16 @@ def test_steps_give_the_bits_of_forced_decoding() -> None:
     scores = model.score(SOURCES, TARGETS, 2)[0]
     state = model.start(model.encode(SOURCES), len(SOURCES), 1)
     tokens = np.full((len(SOURCES), 1), 2)
-    for place in [0]:
+    for position in [0]:
         log_probs_RV = model.step(tokens, state).log_probs
-        assert [log_probs_RV[row, target[place]] for row, target in enumerate(TARGETS)] == [s[place] for s in scores]
+        assert [log_probs_RV[row, target[position]] for row, target in enumerate(TARGETS)] == [
+            s[position] for s in scores
+        ]
     several = model.start(model.encode(SOURCES[:2]), 2, 1)
     inputs = np.array([[2, *target[:2]] for target in TARGETS[:2]])
     all_RTV = model.step(inputs, several, all_positions=True).log_probs
     for row, target in enumerate(TARGETS[:2]):
-        assert [all_RTV[row, place, target[place]] for place in range(3)] == scores[row][:3].tolist()
+        assert [all_RTV[row, position, target[position]] for position in range(3)] == scores[row][:3].tolist()
 
 
 def test_reordered_rows_continue_what_they_were() -> None:
@@ -245,25 +249,25 @@ def test_reordered_rows_continue_what_they_were() -> None:
     model.reorder(state, np.array([0, 0, 1, 1, 2, 2]))
     model.step(np.array([[10], [11], [20], [21], [30], [31]]), state)
     model.reorder(state, np.array([1, 1, 4, 5]))  # sentence 1 leaves; sentence 0 continues row 1 twice
-    found = model.step(np.array([[12], [13], [32], [33]]), state, attention_layer=0)
+    actual = model.step(np.array([[12], [13], [32], [33]]), state, attention_layer=0)
     rows = [(0, [2, 11, 12]), (0, [2, 11, 13]), (2, [2, 30, 32]), (2, [2, 31, 33])]
-    assert found.cross_RHTS is not None
+    assert actual.cross_RHTS is not None
     for row, (sentence, inputs) in enumerate(rows):
         fresh = model.start(model.encode([SOURCES[sentence]]), 1, 1)
         expected = model.step(np.array([inputs]), fresh, attention_layer=0)
-        assert (found.log_probs[row] == expected.log_probs[0]).all()
+        assert (actual.log_probs[row] == expected.log_probs[0]).all()
         length = len(SOURCES[sentence])
         assert expected.cross_RHTS is not None
-        assert (found.cross_RHTS[row, :, 0, :length] == expected.cross_RHTS[0, :, -1]).all()
+        assert (actual.cross_RHTS[row, :, 0, :length] == expected.cross_RHTS[0, :, -1]).all()
 
 
 def test_a_shortlist_equals_a_smaller_vocabulary() -> None:
     model = native(random_model(scale=0.3))
     lists = [sorted({3, *source, 50, 60, 70}) for source in MANY]
     limits = [9] * len(MANY)
-    found = model.search(MANY, limits, settings(), lists)
-    assert [model.search([s], [9], settings(), [some])[0] for s, some in zip(MANY, lists, strict=True)] == found
-    for source, some, outputs in zip(MANY, lists, found, strict=True):
+    results = model.search(MANY, limits, settings(), lists)
+    assert [model.search([s], [9], settings(), [some])[0] for s, some in zip(MANY, lists, strict=True)] == results
+    for source, some, outputs in zip(MANY, lists, results, strict=True):
         assert outputs
         best = outputs[0]
         assert {*best.tokens} <= {*some}
@@ -278,11 +282,11 @@ def test_a_shortlist_equals_a_smaller_vocabulary() -> None:
 @pytest.mark.parametrize("beam_size", [4, 31])
 def test_a_beam_wider_than_the_shortlist_has_only_its_tokens(beam_size: int) -> None:
     model = native(random_model())
-    found = model.search(SOURCES, [2] * len(SOURCES), settings(beam_size, n_best=beam_size), [[3, 5]] * len(SOURCES))
-    for each in found:
+    results = model.search(SOURCES, [2] * len(SOURCES), settings(beam_size, n_best=beam_size), [[3, 5]] * len(SOURCES))
+    for each in results:
         assert each is not None
-        assert sorted(one.tokens for one in each) == [[], [5], [5, 5]]
-        assert all(np.isfinite(one.score) and one.score > -1e3 for one in each)
+        assert sorted(hypothesis.tokens for hypothesis in each) == [[], [5], [5, 5]]
+        assert all(np.isfinite(hypothesis.score) and hypothesis.score > -1e3 for hypothesis in each)
 
 
 def test_cancelled_sentences_leave_and_others_stay() -> None:
@@ -291,9 +295,9 @@ def test_cancelled_sentences_leave_and_others_stay() -> None:
     limits = [30] * len(MANY)
     expected = model.search(MANY, limits, settings())
     cancellations = [cancellation if index in (1, 4) else other if index % 2 else None for index in range(len(MANY))]
-    found = model.search(MANY, limits, settings(), cancellations=cancellations)
-    assert [index for index, each in enumerate(found) if each is None] == [1, 4]
-    assert all(each is None or each == expected[index] for index, each in enumerate(found))
+    actual = model.search(MANY, limits, settings(), cancellations=cancellations)
+    assert [index for index, each in enumerate(actual) if each is None] == [1, 4]
+    assert all(each is None or each == expected[index] for index, each in enumerate(actual))
     late = [Cancellation(deadline=1e-9)] * len(MANY)
     assert model.search(MANY, limits, settings(), cancellations=late) == [None] * len(MANY)
     with pytest.raises(ValueError, match="a cancel flag for each source"):
@@ -306,18 +310,20 @@ def test_sentences_that_were_cancelled_before_are_not_encoded() -> None:
     model.search(SOURCES, [1] * 4, settings(), cancellations=[cancellation] * 4)
     before = allocated_bytes()
     model.search(SOURCES, [1] * 4, settings())
-    assert allocated_bytes() > before, "buffers for encoded sources were there before"
+    assert allocated_bytes() > before, "buffers for encoded sources already existed"
 
 
 def test_a_search_ends_when_it_is_cancelled() -> None:
-    """Without the flag it takes hours: 200,000 sentences of 1,009 tokens each."""
+    """Without cancellation the search of 200,000 sentences of 1,009 tokens each would take hours."""
     model, cancellation, count = native(random_model(max_positions=1009)), Cancellation(), 200_003
     model.search([[5, 3]], [2], settings())
-    before, found = allocated_bytes(), list[list[CoreHypothesis] | None]()
+    before, results = allocated_bytes(), list[list[CoreHypothesis] | None]()
 
     def run() -> None:
-        asked = replace(settings(min_length=1009), penalties=np.ones(1010, np.float32))
-        found.extend(model.search([[5, 3]] * count, [1009] * count, asked, cancellations=[cancellation] * count))
+        search_settings = replace(settings(min_length=1009), penalties=np.ones(1010, np.float32))
+        results.extend(
+            model.search([[5, 3]] * count, [1009] * count, search_settings, cancellations=[cancellation] * count)
+        )
 
     searching = threading.Thread(target=run, daemon=True)
     searching.start()
@@ -325,7 +331,7 @@ def test_a_search_ends_when_it_is_cancelled() -> None:
         assert searching.is_alive()
     cancellation.cancel()
     searching.join()
-    assert found == [None] * count
+    assert results == [None] * count
 
 
 def test_weights_that_are_no_numbers_give_no_hypotheses() -> None:
@@ -339,8 +345,8 @@ def test_weights_that_are_no_numbers_give_no_hypotheses() -> None:
 def test_tied_embeddings_are_prepared_once() -> None:
     from clearhead.runtime import _core
 
-    def held(**given: Any) -> int:
-        network = random_model(vocab_size=4001, model_dim=96, num_heads=3, **given)
+    def held(**options: Any) -> int:
+        network = random_model(vocab_size=4001, model_dim=96, num_heads=3, **options)
         before = _core.allocated_bytes()
         model = native(network)
         size = _core.allocated_bytes() - before
@@ -425,7 +431,7 @@ def test_settings_beyond_float32_are_refused() -> None:
 
 @pytest.mark.parametrize("large", [5 + 2**32, -(2**31) - 1, 2**70])
 def test_integers_that_are_no_int32_are_refused(large: int) -> None:
-    """Cut to 32 bits, the first would be 5."""
+    """The first value would be 5 if it were truncated to 32 bits."""
     model = native(random_model())
     state = model.start(model.encode([[5]]), 1, 1)
     calls: list[Callable[[Any], object]] = [

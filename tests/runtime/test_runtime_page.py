@@ -86,9 +86,9 @@ def test_searches_run_where_the_table_says(section: str, field: str, engine: Nat
     elif field == "sampling":
         assert cell == "see below"
     else:
-        given, request = USED[section][field]
+        options, request = USED[section][field]
         where = {IN_CORE: True, IN_PYTHON: False, "before the search": True}
-        assert engine.runs_in_core(request, DecodingConfig.model_validate(given)) == where[cell]
+        assert engine.runs_in_core(request, DecodingConfig.model_validate(options)) == where[cell]
 
 
 def values_of(field: str) -> list[Any]:

@@ -109,8 +109,8 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_search_looks_for_signals_several_times_a_second() -> None:
-    """In seconds in which the calling thread computes, which other processes do not change."""
+def test_a_search_checks_for_signals_several_times_per_second() -> None:
+    """The intervals are CPU seconds of the calling thread, so other processes do not affect them."""
     done = subprocess.run(
         [sys.executable, "-c", POLLED], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
@@ -164,8 +164,8 @@ def test_ctrl_c_ends_a_search_outside_of_the_core(engine: str) -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-# The interpreter ends while a daemon thread is in the core: at its end, when such threads may no longer have the
-# interpreter lock, it deletes what modules hold, and this object then releases the lock for which the thread waits.
+# The interpreter ends while a daemon thread is in the core. It then deletes the attributes of modules, when such
+# threads may no longer take the interpreter lock; the destructor of `Last` releases the lock that the thread waits for.
 ENDING = """
 import os, sys, threading, time
 import numpy as np
@@ -194,7 +194,7 @@ while _core.allocated_bytes() == prepared:  # until the search has its caches
 
 @pytest.mark.parametrize(("sentences", "length"), [(500, 1000), (1, 30)], ids=["a long search", "many short searches"])
 def test_a_process_ends_while_a_daemon_thread_searches(sentences: int, length: int) -> None:
-    """The thread asks for the interpreter lock to look for signals, or because a search is over."""
+    """The thread requests the interpreter lock to check for signals, or because a search has ended."""
     done = subprocess.run(
         [sys.executable, "-c", ENDING, str(sentences), str(length)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,

@@ -1,4 +1,4 @@
-"""A Chromium driven over the WebDriver protocol, and a server in a separate process."""
+"""Chromium, controlled by the WebDriver protocol, and servers in separate processes."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ import pytest
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 PATIENCE = 180.0  # seconds; test machines may be under load
 TRANSIENT_ERRORS = ("stale element reference", "element click intercepted", "element not interactable")
-WATCH_SECONDS = 3.0  # duration of one script that watches a condition
+WATCH_SECONDS = 3.0  # maximum duration of one script that polls a condition
 WATCH = """const done = arguments[arguments.length - 1], began = performance.now();
     const check = () => {
         let value, problem;
@@ -42,7 +42,7 @@ def miss(sentence: str, is_failure: bool) -> NoReturn:
 
 
 def need_browser() -> tuple[str, str]:
-    """Return the paths of Chromium and its driver; without them skip the test, in CI fail."""
+    """Return the paths of Chromium and its driver; if they are missing, skip the test, or fail it in CI."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         miss("the page needs Chromium and its driver: apt-get install chromium chromium-driver", is_failure=True)
@@ -50,9 +50,9 @@ def need_browser() -> tuple[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
@@ -91,7 +91,7 @@ def serving(*folders: Path) -> Iterator[str]:
 
 
 class Browser:
-    """Operations of a test on a page."""
+    """A browser session, with the operations that tests perform on a page."""
 
     def __init__(self, client: httpx2.Client, session: str) -> None:
         self.client = client
@@ -127,21 +127,23 @@ class Browser:
             if answered.status_code == 200 and "value" in value:
                 return value["value"]
             problem = value.get("problem") if answered.status_code == 200 else value["message"]  # the page unloaded
-        shown = self.run("return document.getElementById('problem')?.textContent")
-        raise AssertionError(f"never true: {script} ({problem}); the page says {shown!r}; console: {self.console()}")
+        error_text = self.run("return document.getElementById('problem')?.textContent")
+        raise AssertionError(
+            f"never true: {script} ({problem}); the page says {error_text!r}; console: {self.console()}"
+        )
 
     def find(self, selector: str) -> dict[str, str]:
         """Return an element as soon as it exists."""
-        found: dict[str, str] = self.until("document.querySelector(arguments[0])", selector)
-        return found
+        element: dict[str, str] = self.until("document.querySelector(arguments[0])", selector)
+        return element
 
-    def act(self, selector: str, *acts: tuple[str, dict[str, Any]]) -> None:
+    def act(self, selector: str, *actions: tuple[str, dict[str, Any]]) -> None:
         """Send actions to an element; repeat them if the page has replaced the element in the meantime."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            found = self.find(selector)
-            answers = [self.answer("POST", f"/element/{found[ELEMENT]}/{what}", body) for what, body in acts]
-            problems = [one.json()["value"] for one in answers if one.status_code != 200]
+            element = self.find(selector)
+            responses = [self.answer("POST", f"/element/{element[ELEMENT]}/{action}", body) for action, body in actions]
+            problems = [response.json()["value"] for response in responses if response.status_code != 200]
             if not problems:
                 return
             assert problems[0]["error"] in TRANSIENT_ERRORS and time.monotonic() < deadline, problems[0]
@@ -160,8 +162,8 @@ class Browser:
         """Set the value of a select or a slider."""
         self.find(selector)
         self.run(
-            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
-            "for (const name of ['input', 'change']) one.dispatchEvent(new Event(name, {bubbles: true}))",
+            "const field = document.querySelector(arguments[0]); field.value = arguments[1];"
+            "for (const name of ['input', 'change']) field.dispatchEvent(new Event(name, {bubbles: true}))",
             selector, value,
         )  # fmt: skip
 
@@ -171,21 +173,21 @@ class Browser:
 
     def text(self, selector: str) -> str:
         self.find(selector)
-        found: str = self.run("return document.querySelector(arguments[0]).textContent", selector)
-        return found
+        content: str = self.run("return document.querySelector(arguments[0]).textContent", selector)
+        return content
 
     def texts(self, selector: str) -> list[str]:
         """Return the text of all matching elements."""
-        found: list[str] = self.run(
-            "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector
+        values: list[str] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].map(node => node.textContent)", selector
         )
-        return found
+        return values
 
     def data(self, selector: str, name: str) -> list[str]:
         """Return a data attribute of all matching elements."""
-        script = "return [...document.querySelectorAll(arguments[0])].map(one => one.dataset[arguments[1]])"
-        found: list[str] = self.run(script, selector, name)
-        return found
+        script = "return [...document.querySelectorAll(arguments[0])].map(node => node.dataset[arguments[1]])"
+        values: list[str] = self.run(script, selector, name)
+        return values
 
     def size(self, width: int, height: int) -> None:
         """Set the size of the viewport."""
@@ -203,23 +205,23 @@ class Browser:
 
     def hosts(self) -> set[str]:
         """Return every host in the browser's network log since the last call."""
-        found = set()
+        hosts = set()
         for entry in self.ask("POST", "/se/log", {"type": "performance"}):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = httpx2.URL(message["params"]["request"]["url"])
                 if url.scheme in ("http", "https", "ws", "wss"):
-                    found.add(f"{url.host}:{url.port}")
-        return found
+                    hosts.add(f"{url.host}:{url.port}")
+        return hosts
 
 
 def start_session(client: httpx2.Client, chromium: str, profile: Path) -> str:
-    """Start Chromium and return the session; repeat up to twice if the driver has timed out under load."""
+    """Start Chromium and return the id of its session; try up to three times, because the driver may time out."""
     for attempt in range(3):
         options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile / str(attempt)}"],
                    "perfLoggingPrefs": {"enableNetwork": True, "enablePage": False}}  # fmt: skip
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        started = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        started = client.post("/session", json={"capabilities": {"alwaysMatch": capabilities}})
         if started.status_code == 200:
             session: str = started.json()["value"]["sessionId"]
             return session

@@ -1,4 +1,4 @@
-"""One model, one server and one browser for all tests of the page; after each test the console must be empty."""
+"""Fixtures of the page's tests, which share two models, one server and one browser."""
 
 import os
 import threading

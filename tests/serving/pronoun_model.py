@@ -1,4 +1,4 @@
-"""A small translator of sentences in which a pronoun takes the gender of a later noun.
+"""A small translation model for sentences in which a pronoun takes the gender of a later noun.
 
 The target before the pronoun does not determine its gender: the model must attend to the source.
 """
@@ -26,12 +26,12 @@ SENTENCE = "Because it was too tired , the animal did not cross the street ."
 
 def pairs() -> list[tuple[str, str]]:
     """Return all sentences with their translations."""
-    found = []
+    sentence_pairs = []
     for (noun, der), (location, die), (quality, german) in product(NOUNS.items(), PLACES.items(), QUALITIES.items()):
         pronoun = PRONOUNS[der.split()[0]]
-        found.append((f"Because it was too {quality} , the {noun} did not cross the {location} .",
+        sentence_pairs.append((f"Because it was too {quality} , the {noun} did not cross the {location} .",
                       f"Weil {pronoun} zu {german} war , hat {der} {die} nicht überquert ."))  # fmt: skip
-    return found
+    return sentence_pairs
 
 
 def train_pronouns(folder: Path, steps: int) -> Model:

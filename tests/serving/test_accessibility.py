@@ -1,4 +1,4 @@
-"""axe-core finds no serious fault in any panel, light or dark. It is installed by npm, for tests only."""
+"""Accessibility of every panel in both themes, checked by axe-core, which npm installs for the tests."""
 
 import os
 import shutil
@@ -13,17 +13,18 @@ AXE = Path(os.environ.get("AXE", "node_modules/axe-core/axe.min.js"))
 PANELS = ["attention", "steps", "tree", "whatif", "map", "positions", "lens", "compare"]
 RUN = """const done = arguments[arguments.length - 1];
     axe.run(document, {resultTypes: ['violations']}).then((found) => done(found.violations
-        .filter((one) => ['serious', 'critical'].includes(one.impact))
-        .map((one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160) + node.failureSummary)])),
+        .filter((violation) => ['serious', 'critical'].includes(violation.impact))
+        .map((violation) => [violation.id, violation.nodes.slice(0, 3)
+            .map((node) => node.html.slice(0, 160) + node.failureSummary)])),
         (error) => done([String(error)]))"""
 
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """Return the script; requested first, so that no browser is started without it."""
+    """Return the script of axe-core; tests request it before `stage`, so that no browser starts if it is missing."""
     if not AXE.exists():
         is_forgotten = shutil.which("npm") is not None and not AXE.parents[1].joinpath(".unreachable").exists()
-        miss("axe-core is not here: `make browser` fetches it with npm", is_failure=is_forgotten)
+        miss("axe-core is missing: install it with `make browser`, which needs npm", is_failure=is_forgotten)
     return AXE.read_text(encoding="utf-8")
 
 

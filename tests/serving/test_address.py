@@ -1,4 +1,4 @@
-"""The address contains the state of the page: a link shows the same, and missing selections are reported."""
+"""The state of the page in its address: a link opens the same view, and missing selections are reported."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from tests.serving.pronoun_model import SENTENCE
 # The visible state: texts, fields, pressed buttons and drawings, without the numbers of hatch patterns. Texts are read
 # by textContent: innerText skips elements without a layout, such as the arithmetic while it is scrolled out of view.
 SHOWN = """[document.getElementById('output').textContent, document.getElementById('panel').textContent,
-    [...document.querySelectorAll('main input, main select, main textarea')].map((one) => one.type === 'checkbox' ?
-        one.checked : one.value),
+    [...document.querySelectorAll('main input, main select, main textarea')].map((field) => field.type === 'checkbox' ?
+        field.checked : field.value),
     [...document.querySelectorAll('main [aria-pressed=true], main [aria-current=true], main [aria-selected=true]')]
-        .map((one) => one.getAttribute('aria-label') ?? one.textContent),
-    [...document.querySelectorAll('#panel svg')].map((one) => one.outerHTML.replaceAll(/hatch-\\d+/g, 'hatch')),
+        .map((node) => node.getAttribute('aria-label') ?? node.textContent),
+    [...document.querySelectorAll('#panel svg')].map((node) => node.outerHTML.replaceAll(/hatch-\\d+/g, 'hatch')),
     document.documentElement.dataset.theme]"""
 
 
@@ -134,13 +134,13 @@ REFUSED = {
     "a head to ablate": ({"ablated": "cross.9.0"}, "expected a layer of cross from 0 to 0, got 9"),
     "a beam": ({"beam_size": "many"}, "beam_size"),
     "a hypothesis": ({"hypothesis": "9"}, "hypothesis: expected 0 to 3, got 9"),
-    "a target": ({"target": "Weil 🙂 ."}, "the tokenizer does not know"),
+    "a target": ({"target": "Weil 🙂 ."}, "not in the vocabulary"),
     "tokens": ({"tokens": "999999"}, "999999"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_rejections_of_the_server_are_shown_with_a_way_out(stage: Stage, name: str) -> None:
+def test_rejections_of_the_server_are_shown_with_a_link_to_start_over(stage: Stage, name: str) -> None:
     state, sentence = REFUSED[name]
     browser = stage.browser
     browser.open(f"{stage.url}/?{'&'.join(f'{key}={value}' for key, value in state.items())}&text={SENTENCE}")

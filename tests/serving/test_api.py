@@ -1,4 +1,4 @@
-"""The HTTP API over models of every family, against the results of the library."""
+"""The HTTP API for models of every family, compared with the results of the library."""
 
 import base64
 import io
@@ -59,36 +59,39 @@ def test_health_models_and_schema(client: TestClient) -> None:
     )
 
 
-def test_translate_is_the_librarys(client: TestClient) -> None:
+def test_translate_returns_the_translations_of_the_library(client: TestClient) -> None:
     texts = [text_for(NAME), "The grass is old."]
     translations = client.post("/v1/translate", json={"text": texts, "beam_size": 3, "n_best": 2}).json()[
         "translations"
     ]
     model = small_model(NAME)
     expected = model.translate_n_best(texts, 2, model.decoding(beam_size=3))
-    for one, best in zip(translations, expected, strict=True):
-        assert one["text"] == best[0].text and one["score"] == pytest.approx(best[0].score)
-        assert [each["text"] for each in one["n_best"]] == [each.text for each in best]
+    for translation, n_best in zip(translations, expected, strict=True):
+        assert translation["text"] == n_best[0].text and translation["score"] == pytest.approx(n_best[0].score)
+        assert [candidate["text"] for candidate in translation["n_best"]] == [candidate.text for candidate in n_best]
 
 
-def test_summary_and_tensors_are_the_traces(client: TestClient) -> None:
+def test_summary_and_tensors_equal_the_trace(client: TestClient) -> None:
     summary, trace = ask(client, beam_size=3), small_model(NAME).trace(text_for(NAME), beam_size=3)
     assert summary["target_text"] == trace.target_text and summary["attention"] == []
     assert summary["log_prob"] == pytest.approx(trace.log_prob)
     assert [node["token"] for node in summary["tree"]] == [node.candidate.token for node in trace.tree]
-    assert [one["entropy"] for one in summary["heads"]] == pytest.approx(
-        [one.entropy for one in head_statistics(trace)]
+    assert [head["entropy"] for head in summary["heads"]] == pytest.approx(
+        [head.entropy for head in head_statistics(trace)]
     )
-    for one in trace.attention:
-        for head in range(len(one.weights_HTS)):
-            url = f"/v1/trace/{summary['id']}/attention/{one.kind}/{one.layer}/{head}"
+    for attention in trace.attention:
+        for head in range(len(attention.weights_HTS)):
+            url = f"/v1/trace/{summary['id']}/attention/{attention.kind}/{attention.layer}/{head}"
             record = client.get(url).json()
-            np.testing.assert_allclose(record["weights"], one.weights_HTS[head], atol=1e-7)
-            assert record["allowed"] == one.allowed_TS.tolist()
+            np.testing.assert_allclose(record["weights"], attention.weights_HTS[head], atol=1e-7)
+            assert record["allowed"] == attention.allowed_TS.tolist()
             packed = client.get(f"{url}?base64=true").json()
             weights = np.frombuffer(base64.b64decode(packed["weights"]), "<f4").reshape(packed["rows"], -1)
-            np.testing.assert_array_equal(weights, one.weights_HTS[head])
-            assert np.frombuffer(base64.b64decode(packed["allowed"]), bool).tolist() == one.allowed_TS.ravel().tolist()
+            np.testing.assert_array_equal(weights, attention.weights_HTS[head])
+            assert (
+                np.frombuffer(base64.b64decode(packed["allowed"]), bool).tolist()
+                == attention.allowed_TS.ravel().tolist()
+            )
 
 
 def test_arithmetic_gives_the_weights(client: TestClient) -> None:
@@ -102,28 +105,30 @@ def test_arithmetic_gives_the_weights(client: TestClient) -> None:
 
 
 def test_thumbnails_show_every_head_and_renormalise(client: TestClient) -> None:
-    number = ask(client)["id"]
+    trace_id = ask(client)["id"]
     trace = small_model(NAME).trace(text_for(NAME))
-    whole = client.get(f"/v1/trace/{number}/thumbnails").json()["heads"]
-    assert len(whole) == sum(len(one.weights_HTS) for one in trace.attention)
-    first = np.frombuffer(base64.b64decode(whole[0]["pixels"]), np.uint8).reshape(whole[0]["rows"], -1) / 255
+    records = client.get(f"/v1/trace/{trace_id}/thumbnails").json()["heads"]
+    assert len(records) == sum(len(attention.weights_HTS) for attention in trace.attention)
+    first = np.frombuffer(base64.b64decode(records[0]["pixels"]), np.uint8).reshape(records[0]["rows"], -1) / 255
     np.testing.assert_allclose(first, trace.attention[0].weights_HTS[0], atol=1 / 255)
-    for one in client.get(f"/v1/trace/{number}/thumbnails?hide_special=true").json()["heads"]:
-        pixels = np.frombuffer(base64.b64decode(one["pixels"]), np.uint8).reshape(one["rows"], one["columns"])
-        positions = trace.source if one["kind"] != "decoder" else trace.inputs
-        assert one["columns"] == sum(not position.is_special for position in positions)
-        if one["kind"] == "encoder":
-            np.testing.assert_allclose(pixels.sum(1) / 255, 1, atol=one["columns"] / 255)
+    for thumbnail in client.get(f"/v1/trace/{trace_id}/thumbnails?hide_special=true").json()["heads"]:
+        pixels = np.frombuffer(base64.b64decode(thumbnail["pixels"]), np.uint8).reshape(
+            thumbnail["rows"], thumbnail["columns"]
+        )
+        positions = trace.source if thumbnail["kind"] != "decoder" else trace.inputs
+        assert thumbnail["columns"] == sum(not position.is_special for position in positions)
+        if thumbnail["kind"] == "encoder":
+            np.testing.assert_allclose(pixels.sum(1) / 255, 1, atol=thumbnail["columns"] / 255)
 
 
 def test_gray_color_images_are_read_as_grayscale(tmp_path: Path) -> None:
-    """Browsers write color PNGs: gray pixels are read as grayscale, others are rejected, and errors contain no path."""
+    """Browsers save color PNGs: gray pixels are read as grayscale, others are rejected by an error without a path."""
     client = TestClient(make_app({"one": small_model("patches")}))
     pixels = np.asarray(Image.open(write_image(tmp_path)))
     answers = []
-    for shown in (Image.fromarray(pixels), Image.fromarray(np.dstack([pixels] * 3)).convert("RGBA")):
+    for image in (Image.fromarray(pixels), Image.fromarray(np.dstack([pixels] * 3)).convert("RGBA")):
         file = io.BytesIO()
-        shown.save(file, "PNG")
+        image.save(file, "PNG")
         answers.append(ask(client, text="", image=base64.b64encode(file.getvalue()).decode())["candidates"])
     assert answers[0] == answers[1]
     coloured = io.BytesIO()
@@ -134,7 +139,7 @@ def test_gray_color_images_are_read_as_grayscale(tmp_path: Path) -> None:
         assert error["code"] == "bad_image" and error["message"].startswith("image: ")
 
 
-def test_shrinking_keeps_the_largest() -> None:
+def test_thumbnails_keep_the_largest_weights() -> None:
     weights = np.random.default_rng(1).random((101, 61)).astype(np.float32)
     small_one = json_views.shrink(weights)
     assert small_one.shape == (json_views.THUMBNAIL_SIZE, json_views.THUMBNAIL_SIZE)
@@ -145,9 +150,13 @@ def test_shrinking_keeps_the_largest() -> None:
 
 def test_a_forced_prefix_is_continued(client: TestClient) -> None:
     best = ask(client, beam_size=2)
-    other = next(one["token"] for one in best["candidates"][1] if one["token"] not in (best["output_ids"][1], 0, 2, 3))
-    forced = ask(client, beam_size=2, prefix=[best["output_ids"][0], other])
-    assert forced["output_ids"][:2] == [best["output_ids"][0], other]
+    alternative = next(
+        candidate["token"]
+        for candidate in best["candidates"][1]
+        if candidate["token"] not in (best["output_ids"][1], 0, 2, 3)
+    )
+    forced = ask(client, beam_size=2, prefix=[best["output_ids"][0], alternative])
+    assert forced["output_ids"][:2] == [best["output_ids"][0], alternative]
     assert len(forced["output_ids"]) > 2 and 2 not in forced["output_ids"]
     again = ask(client, beam_size=2, prefix=best["output_ids"][:1])
     assert again["output_ids"][:1] == best["output_ids"][:1]
@@ -159,44 +168,44 @@ def test_greedy_search_continues_its_own_prefix_unchanged(client: TestClient) ->
         assert ask(client, beam_size=1, prefix=best["output_ids"][:length])["output_ids"] == best["output_ids"]
 
 
-def test_ablation_is_the_librarys(client: TestClient) -> None:
+def test_ablation_returns_the_effect_of_the_library(client: TestClient) -> None:
     summary, model = ask(client, beam_size=2), small_model(NAME)
     trace = model.trace(text_for(NAME), beam_size=2)
-    for part in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
-        answer = client.post("/v1/ablation", json={"trace": summary["id"], "ablated": [part]}).json()
-        truth = ablation_effect(model, model.with_ablated([part]), trace, model.decoding(beam_size=2))
-        assert answer["after"] == truth.after.target_text
-        assert answer["log_prob_change"] == pytest.approx(truth.log_prob_change, abs=1e-5)
-    every = client.get(f"/v1/trace/{summary['id']}/effects").json()["effects"]
-    one = next(each for each in every if each["head_ref"] == "cross.1.0")
-    truth = ablation_effect(model, model.with_ablated(["cross.1.0"]), trace, model.decoding(beam_size=2))
-    assert one["log_prob_change"] == pytest.approx(truth.log_prob_change, abs=1e-5)
-    assert len(every) == len(summary["heads"])
+    for head_ref in ("cross.1.0", "encoder.0", "decoder_feed_forward.1"):
+        answer = client.post("/v1/ablation", json={"trace": summary["id"], "ablated": [head_ref]}).json()
+        expected = ablation_effect(model, model.with_ablated([head_ref]), trace, model.decoding(beam_size=2))
+        assert answer["after"] == expected.after.target_text
+        assert answer["log_prob_change"] == pytest.approx(expected.log_prob_change, abs=1e-5)
+    effects = client.get(f"/v1/trace/{summary['id']}/effects").json()["effects"]
+    effect = next(candidate for candidate in effects if candidate["head_ref"] == "cross.1.0")
+    expected = ablation_effect(model, model.with_ablated(["cross.1.0"]), trace, model.decoding(beam_size=2))
+    assert effect["log_prob_change"] == pytest.approx(expected.log_prob_change, abs=1e-5)
+    assert len(effects) == len(summary["heads"])
 
 
 @pytest.mark.parametrize("name", ["transformer", "post-norm, rotary", "T5", "encoder for labels"])
-def test_without_positions_order_vanishes(name: str) -> None:
+def test_without_positions_the_encoder_ignores_word_order(name: str) -> None:
     client = TestClient(make_app({"one": small_model(name)}))
-    number = ask(client, text=text_for(name))["id"]
-    order = client.get(f"/v1/trace/{number}/positions").json()["order"]
+    trace_id = ask(client, text=text_for(name))["id"]
+    order = client.get(f"/v1/trace/{trace_id}/positions").json()["order"]
     assert order["with"]["difference"] > 1e-3
     assert order["without"]["difference"] < 1e-5
 
 
 @pytest.mark.parametrize("name", [*TEXT_MODELS, *IMAGE_MODELS])
-def test_every_family_opens(name: str, tmp_path: Path) -> None:
+def test_every_family_has_all_views_or_a_clear_error(name: str, tmp_path: Path) -> None:
     client = TestClient(make_app({"one": small_model(name)}))
     body: dict[str, Any] = {"text": text_for(name)}
     if name in IMAGE_MODELS:
         body = {"text": "", "image": base64.b64encode(write_image(tmp_path).read_bytes()).decode()}
     summary = ask(client, **body)
-    number = summary["id"]
-    assert client.get(f"/v1/trace/{number}/thumbnails").status_code == 200
+    trace_id = summary["id"]
+    assert client.get(f"/v1/trace/{trace_id}/thumbnails").status_code == 200
     for view in ("lens", "attribution", "effects", "positions"):
-        response = client.get(f"/v1/trace/{number}/{view}")
+        response = client.get(f"/v1/trace/{trace_id}/{view}")
         assert response.status_code == 200 or error_of(response)["code"] == "bad_inspection", (view, response.text)
-    for one in summary["heads"]:
-        url = f"/v1/trace/{number}/attention/{one['kind']}/{one['layer']}/{one['head']}"
+    for head in summary["heads"]:
+        url = f"/v1/trace/{trace_id}/attention/{head['kind']}/{head['layer']}/{head['head']}"
         assert len(client.get(url).json()["weights"]) > 0
     assert client.get("/v1/models").status_code == 200
 
@@ -237,9 +246,9 @@ def test_texts_of_any_script_are_unchanged(client: TestClient, text: str) -> Non
 
 
 def test_missing_heads_traces_and_paths(client: TestClient) -> None:
-    number = ask(client)["id"]
+    trace_id = ask(client)["id"]
     for path in ("attention/cross/9/0", "attention/cross/0/9", "attention/sideways/0/0", "arithmetic/cross/0/0/99"):
-        response = client.get(f"/v1/trace/{number}/{path}")
+        response = client.get(f"/v1/trace/{trace_id}/{path}")
         assert (response.status_code, error_of(response)["code"]) == (400, "bad_inspection")
     assert error_of(client.get("/v1/trace/nothing/lens"))["code"] == "no_such_trace"
     assert error_of(client.get("/v2"))["code"] == "not_found"
@@ -259,19 +268,19 @@ def test_bodies_and_hosts_are_limited() -> None:
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_other_pages_cannot_start_computations(client: TestClient, content_type: str | None) -> None:
-    """A browser sends these types to any server without asking it; JSON only where the answer to OPTIONS allows it."""
+    """Browsers send these types to any server; JSON they send only if a preflight request (OPTIONS) allows it."""
     headers = {"Origin": "http://evil.example", **({"Content-Type": content_type} if content_type else {})}
     response = client.post("/v1/trace", content=b'{"text": "dog one"}', headers=headers)
     assert (response.status_code, error_of(response)["code"]) == (422, "invalid_request")
-    asked = client.options(
+    preflight = client.options(
         "/v1/trace", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     )
-    for answer in (response, asked):
-        assert not [name for name in answer.headers if name.startswith("access-control-")]
-        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    for checked in (response, preflight):
+        assert not [name for name in checked.headers if name.startswith("access-control-")]
+        assert checked.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_dropped_traces_are_made_again_unchanged(client: TestClient) -> None:
+def test_dropped_traces_are_computed_again_unchanged(client: TestClient) -> None:
     first = ask(client, text="dog one")
     assert ask(client, text="dog one")["id"] == first["id"]
     for number in range(LIMITS.stored_traces):
@@ -288,28 +297,28 @@ def test_the_lock_is_held_by_one_request() -> None:
             inside.set()
             leave.wait()
 
-    other = threading.Thread(target=hold)
-    other.start()
+    holder = threading.Thread(target=hold)
+    holder.start()
     inside.wait()
     with pytest.raises(Exception, match="another trace"), lock.hold(Cancellation()):
         pass
     leave.set()
-    other.join()
+    holder.join()
     with lock.hold(Cancellation()):
         pass
 
 
 def test_one_trace_at_a_time_over_http(client: TestClient) -> None:
-    number = ask(client)["id"]
+    trace_id = ask(client)["id"]
     with client.app.state.trace_store.lock.hold(Cancellation()):  # type: ignore[attr-defined]
         for response in (
             client.post("/v1/trace", json={"text": "dog"}),
-            client.get(f"/v1/trace/{number}/lens"),
-            client.post("/v1/ablation", json={"trace": number, "ablated": ["cross.0.0"]}),
+            client.get(f"/v1/trace/{trace_id}/lens"),
+            client.post("/v1/ablation", json={"trace": trace_id, "ablated": ["cross.0.0"]}),
         ):
             assert (response.status_code, error_of(response)["code"]) == (503, "busy")
             assert int(response.headers["retry-after"]) > 0
-    assert client.get(f"/v1/trace/{number}/lens").status_code == 200
+    assert client.get(f"/v1/trace/{trace_id}/lens").status_code == 200
 
 
 def test_every_response_has_the_security_policy(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""The grid, a head and the arithmetic of a cell in a real Chromium, compared with the library."""
+"""The panel Attention in Chromium, compared with the library: all heads, one head and the arithmetic of one weight."""
 
 import json
 import re
@@ -13,13 +13,15 @@ from tests.serving.conftest import Stage
 SHOTS = Path("test-artefacts")
 
 
-def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
+def test_every_head_shows_the_weights_of_the_trace(stage: Stage) -> None:
     browser = stage.open()
-    parts = browser.data(".thumb", "headRef")
-    assert parts == [f"{one.kind}.{one.layer}.{head}" for one in stage.trace.attention for head in range(2)]
-    for part in parts:
-        kind, layer, head = part.split(".")
-        browser.click(f".thumb[data-head-ref='{part}']")
+    head_refs = browser.data(".thumb", "headRef")
+    assert head_refs == [
+        f"{attention.kind}.{attention.layer}.{head}" for attention in stage.trace.attention for head in range(2)
+    ]
+    for head_ref in head_refs:
+        kind, layer, head = head_ref.split(".")
+        browser.click(f".thumb[data-head-ref='{head_ref}']")
         browser.until("document.querySelector('#head-title').textContent.includes(arguments[0])", f"head {head}")
         browser.until(f"location.search.includes('kind={kind}') || {json.dumps(kind)} === 'cross'")
         drawn = browser.until(
@@ -28,8 +30,10 @@ def test_every_head_and_value_is_the_traces(stage: Stage) -> None:
             {"encoder": "Encoder self", "decoder": "Masked", "cross": "Encoder-decoder"}[kind],
         )
         weights = stage.trace.weights(kind, int(layer), int(head))  # type: ignore[arg-type]
-        special = [position.is_special for position in stage.trace.key_positions(kind)]  # type: ignore[arg-type]
-        assert float(drawn.split(": ")[-1]) == pytest.approx(weights[:, [not one for one in special]].max(), abs=1e-6)
+        is_special = [position.is_special for position in stage.trace.key_positions(kind)]  # type: ignore[arg-type]
+        assert float(drawn.split(": ")[-1]) == pytest.approx(
+            weights[:, [not is_special_key for is_special_key in is_special]].max(), abs=1e-6
+        )
 
 
 def test_hovering_shows_the_exact_weight_or_masked(stage: Stage) -> None:
@@ -53,11 +57,11 @@ def test_hiding_special_tokens_renormalises_the_rows(stage: Stage) -> None:
     assert "renormalised" in browser.text("#grid .note")
     browser.until("document.querySelector('#readout').textContent.includes('renormalised')")
     weights = stage.trace.weights("cross", 0, 0)
-    keep = [number for number, position in enumerate(stage.trace.source) if not position.is_special]
-    picked = weights[:, keep] / weights[:, keep].sum(1, keepdims=True)
+    kept_columns = [number for number, position in enumerate(stage.trace.source) if not position.is_special]
+    renormalized = weights[:, kept_columns] / weights[:, kept_columns].sum(1, keepdims=True)
     value = float(re.findall(r": ([0-9.]+) ", browser.text("#readout"))[0])
-    row, column = divmod(int(weights[:, keep].argmax()), len(keep))
-    assert value == pytest.approx(picked[row, column], abs=1e-5)
+    row, column = divmod(int(weights[:, kept_columns].argmax()), len(kept_columns))
+    assert value == pytest.approx(renormalized[row, column], abs=1e-5)
 
 
 def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
@@ -66,7 +70,7 @@ def test_arithmetic_is_checked_against_the_tensor(stage: Stage) -> None:
         browser = stage.open(**state)
         browser.until("document.querySelector('#check.ok')")
         computed, displayed = browser.run(
-            "const one = document.querySelector('#check'); return [one.dataset.computed, one.dataset.model]"
+            "const check = document.querySelector('#check'); return [check.dataset.computed, check.dataset.model]"
         )
         weight = float(stage.trace.weights(kind, layer, head)[row, column])  # type: ignore[arg-type]
         assert float(displayed) == pytest.approx(weight, abs=1e-7)
@@ -80,18 +84,20 @@ def test_the_grid_is_sorted_by_a_measure(stage: Stage, measure: str) -> None:
     browser = stage.open()
     browser.choose("#sort", measure)
     browser.until("document.querySelector('.thumbs.flat')")
-    truth = {str(one.head_ref): getattr(one, measure, None) for one in head_statistics(stage.trace)}
+    expected = {str(value.head_ref): getattr(value, measure, None) for value in head_statistics(stage.trace)}
     if measure == "effect":
         settings = stage.model.decoding()
-        truth = {
-            part: ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, settings).log_prob_change
-            for part in truth
+        expected = {
+            head_ref: ablation_effect(
+                stage.model, stage.model.with_ablated([head_ref]), stage.trace, settings
+            ).log_prob_change
+            for head_ref in expected
         }
-    parts, shown = browser.data(".thumb", "headRef"), browser.texts(".thumb span:nth-of-type(2)")
-    assert sorted(parts) == sorted(truth)
-    values = [truth[part] for part in parts]
-    assert [float(one.replace("−", "-")) for one in shown] == pytest.approx(values, abs=0.0051)
-    ordered = sorted((one for one in values if one is not None), reverse=measure == "diagonality")
+    head_refs, captions = browser.data(".thumb", "headRef"), browser.texts(".thumb span:nth-of-type(2)")
+    assert sorted(head_refs) == sorted(expected)
+    values = [expected[head_ref] for head_ref in head_refs]
+    assert [float(value.replace("−", "-")) for value in captions] == pytest.approx(values, abs=0.0051)
+    ordered = sorted((value for value in values if value is not None), reverse=measure == "diagonality")
     assert values == pytest.approx(ordered, abs=1e-4)
 
 
@@ -106,8 +112,8 @@ def test_masked_cells_are_hatched(stage: Stage) -> None:
             const context = canvas.getContext('2d');
             context.drawImage(image, 0, 0);
             done([...context.getImageData(0, 0, width, height).data].filter((_, at) => at % 4 === 3)); })""")
-    small = browser.run("""const one = document.querySelector(".thumb[data-head-ref='decoder.0.0'] canvas");
-        const {data} = one.getContext('2d').getImageData(0, 0, one.width, one.height);
+    small = browser.run("""const canvas = document.querySelector(".thumb[data-head-ref='decoder.0.0'] canvas");
+        const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
         return [...data].filter((_, at) => at % 4 === 3)""")
     allowed = [255 * int(s <= t) for t in range(rows) for s in range(rows)]
     assert drawn == allowed and small == allowed
@@ -121,14 +127,14 @@ def test_masked_cells_are_hatched(stage: Stage) -> None:
 
 def test_layers_and_heads_are_counted_from_0(stage: Stage) -> None:
     """Each stack of the model has one layer of two heads: layer 0, heads 0 and 1."""
-    words = """return [...document.querySelectorAll('#panel *')].flatMap((one) => [one.ariaLabel, one.title,
-        ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
+    words = """return [...document.querySelectorAll('#panel *')].flatMap((element) => [element.ariaLabel, element.title,
+        ...[...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]).join(' | ')"""
     options = {"whatif": {"whatif": "cross.0.1", "all_heads": "1"}, "compare": {"second_model": "pronouns-2"}}
-    found: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
+    numbers_by_word: dict[str, set[str]] = {"layer": set(), "head": set(), "L": set()}
     for tab in ("attention", "steps", "whatif", "map", "lens", "compare"):
         text = stage.open(tab=tab, kind="cross", layer="0", head="1", **options.get(tab, {})).run(words)
-        for name, numbers in found.items():
+        for name, numbers in numbers_by_word.items():
             numbers |= set(re.findall(rf"\b{name} ?(\d+)", text))
         assert ("layer 0" in text and ("head 1" in text or tab == "lens")) or tab == "map", tab
-    assert found == {"layer": {"0"}, "head": {"0", "1"}, "L": {"0"}}
+    assert numbers_by_word == {"layer": {"0"}, "head": {"0", "1"}, "L": {"0"}}
     assert stage.browser.texts("#panel h3")  # the last panel was drawn

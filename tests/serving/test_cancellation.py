@@ -1,4 +1,4 @@
-"""Disconnecting clients, and shutdown, during a computation that would take many minutes."""
+"""Cancellation by disconnecting clients and by shutdown, of computations that would take many minutes."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ from tests.serving.conftest import running_here
 from tests.serving.test_server import until
 
 needs_core = pytest.mark.skipif(not runtime.is_available(), reason=runtime.why_unavailable())
-TEXTS = 10_007  # each of them 1,999 tokens long in any language, by a beam of 4
+TEXTS = 10_007  # each has an output of 1,999 tokens, with a beam of 4
 LIMITS = Limits(texts=TEXTS)
 SHORT = {"text": "A dog.", "beam_size": 1}
 
@@ -50,7 +50,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def send(url: str, path: str, body: dict[str, Any]) -> socket.socket:
-    """Return the connection on which a request was sent."""
+    """Send a POST request and return its connection."""
     content = json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE)
     header = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -65,7 +65,7 @@ def translate(url: str) -> Any:
 
 
 def start_endless(url: str) -> socket.socket:
-    """Send a request that takes many minutes and return when the core is searching."""
+    """Send a request that takes many minutes; return its connection when the native search is running."""
     from clearhead.runtime._core import allocated_bytes
 
     before = allocated_bytes()
@@ -100,7 +100,7 @@ def test_shutdown_cancels_at_the_deadline(endless: Model, monkeypatch: pytest.Mo
     assert server.unfinished == 1 and not server.is_computing
 
 
-def test_no_trace_is_made_for_a_client_that_left_while_waiting() -> None:
+def test_no_trace_is_computed_for_a_client_that_disconnects_while_waiting() -> None:
     app = make_app({"one": small_model("transformer")})
     server, store = Server(app, Limits()), app.state.trace_store
     with running_here(server) as url:
@@ -117,13 +117,13 @@ def test_no_trace_is_made_for_a_client_that_left_while_waiting() -> None:
 
 def test_cancelled_requests_raise() -> None:
     model, cancellation = small_model("transformer"), Cancellation()
-    given, settings = text_input(model, TEXT), model.inspection_settings(beam_size=2)
+    trace_input, settings = text_input(model, TEXT), model.inspection_settings(beam_size=2)
     [[best]] = model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     assert best == model.translate(TEXT, beam_size=2)
     cancellation.cancel()
     with pytest.raises(RequestCancelledError):
         model.translate_n_best([TEXT], 1, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
-        run_trace(model, given, None, settings, cancellation=cancellation)
+        run_trace(model, trace_input, None, settings, cancellation=cancellation)
     with pytest.raises(RequestCancelledError):
-        continue_from_prefix(model, given, [5], settings, cancellation)
+        continue_from_prefix(model, trace_input, [5], settings, cancellation)

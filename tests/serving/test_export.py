@@ -1,4 +1,4 @@
-"""Export of the page by clicks: every drawing as SVG and PNG, the trace as JSON."""
+"""Export from the page: every drawing as SVG and PNG, and the trace as JSON."""
 
 import json
 import time
@@ -42,7 +42,7 @@ def saved(browser: Browser, selector: str, path: Path) -> Path:
     browser.click(selector)
     deadline = time.monotonic() + PATIENCE
     while not (path.exists() and path.stat().st_size):
-        assert time.monotonic() < deadline, f"no {path.name}, only {[one.name for one in path.parent.iterdir()]}"
+        assert time.monotonic() < deadline, f"no {path.name}, only {[file.name for file in path.parent.iterdir()]}"
         time.sleep(0.02)
     return path
 
@@ -52,7 +52,7 @@ def test_every_drawing_can_be_saved(stage: Stage, downloads: Path, panel: str) -
     state, names = DRAWINGS[panel]
     browser = stage.open(tab=panel, **state)
     assert [label.removeprefix("SVG: save ") for label in browser.run(
-        "return [...document.querySelectorAll('#panel .saves button:first-child')].map(one => one.ariaLabel)"
+        "return [...document.querySelectorAll('#panel .saves button:first-child')].map(node => node.ariaLabel)"
     )] == names  # fmt: skip
     for name in names:
         drawing = saved(browser, f"button[aria-label='SVG: save {name}']", downloads / f"{name}.svg")
@@ -70,20 +70,22 @@ def test_a_saved_head_is_complete(stage: Stage, downloads: Path) -> None:
     browser = stage.open(kind="cross", layer="0", head="0")
     drawing = saved(browser, "button[aria-label='SVG: save cross.0.0']", downloads / "cross.0.0.svg")
     root = ElementTree.fromstring(drawing.read_text(encoding="utf-8"))
-    words = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     for position in stage.trace.source:
         assert position.text.removeprefix("▁") in words
-    inner = [one for one in root.iter("{http://www.w3.org/2000/svg}svg") if one is not root]
-    assert {one.attrib["class"] for one in inner} == {"lines", "matrix"}
-    boxes = [tuple(float(one.attrib[key]) for key in ("x", "y", "width", "height")) for one in inner]
+    inner = [element for element in root.iter("{http://www.w3.org/2000/svg}svg") if element is not root]
+    assert {element.attrib["class"] for element in inner} == {"lines", "matrix"}
+    boxes = [tuple(float(element.attrib[key]) for key in ("x", "y", "width", "height")) for element in inner]
     assert all(x + width <= float(root.attrib["width"]) for x, _, width, _ in boxes)
     assert max(y + height for _, y, _, height in boxes) <= float(root.attrib["height"])
 
 
 def test_the_trace_can_be_saved(stage: Stage, downloads: Path) -> None:
     browser = stage.open()
-    found = json.loads(saved(browser, "#save", downloads / "trace.json").read_text(encoding="utf-8"))
-    assert found["source_text"] == stage.trace.source_text and found["target_text"] == stage.trace.target_text
-    for record, one in zip(found["attention"], stage.trace.attention, strict=True):
-        np.testing.assert_allclose(np.array(record["weights"]), one.weights_HTS, atol=1e-6)
+    saved_trace = json.loads(saved(browser, "#save", downloads / "trace.json").read_text(encoding="utf-8"))
+    assert (
+        saved_trace["source_text"] == stage.trace.source_text and saved_trace["target_text"] == stage.trace.target_text
+    )
+    for record, attention in zip(saved_trace["attention"], stage.trace.attention, strict=True):
+        np.testing.assert_allclose(np.array(record["weights"]), attention.weights_HTS, atol=1e-6)
     browser.until(DONE)

@@ -1,4 +1,4 @@
-"""Every family in the page: applicable panels are drawn, the others are absent."""
+"""The page for every family of models: it draws the panels that apply and has no others."""
 
 import re
 from collections.abc import Iterator
@@ -50,10 +50,10 @@ def test_panels_of_a_family(name: str, browser: Browser) -> None:
         for title, panel in zip(browser.texts("#tabs button"), browser.data("#tabs button", "panel"), strict=True):
             browser.click(f"#tab-{panel}")
             browser.until("document.querySelector('#panel > [data-panel]')?.dataset.panel === arguments[0]", panel)
-            shown = browser.text("#panel")
-            assert shown.strip() and not re.search(r"undefined|NaN|\[object", shown), title
+            panel_text = browser.text("#panel")
+            assert panel_text.strip() and not re.search(r"undefined|NaN|\[object", panel_text), title
             unmarked = (
-                "return [...document.querySelectorAll('g.edge')].filter((one) => !/\\d/.test(one.textContent)).length"
+                "return [...document.querySelectorAll('g.edge')].filter((node) => !/\\d/.test(node.textContent)).length"
             )
             assert browser.run(unmarked) == 0, title
             assert browser.text("#problem") == ""
@@ -65,7 +65,7 @@ def test_panels_of_a_family(name: str, browser: Browser) -> None:
 
 @contextmanager
 def opened(browser: Browser, name: str, **state: str) -> Iterator[None]:
-    """Open the page of a family with this state."""
+    """Open the page for a model of this family, with this state in its address."""
     with serving_here(make_app({"one": small_model(name)})) as url:
         browser.open(f"{url}/?{urlencode({'text': text_for(name), **state})}")
         browser.until(DONE)
@@ -78,17 +78,17 @@ def test_the_described_state_has_the_size_of_the_recurrent_decoders(name: str, b
     network = small_model(name).network
     with torch.inference_mode():
         _, state = network.start(network.encode(text_input(small_model(name), text_for(name)).src), 1)
-    kept = sum(tensor.numel() for layer in state.layers for tensor in layer)
+    num_state_numbers = sum(tensor.numel() for layer in state.layers for tensor in layer)
     with opened(browser, name, tab="steps"):
-        displayed = browser.text("#cached")
-    assert f"{kept} numbers" in displayed
-    assert ("attends to them" in displayed) == (state.source is not None)
+        description = browser.text("#cached")
+    assert f"{num_state_numbers} numbers" in description
+    assert ("attends to them" in description) == (state.source is not None)
 
 
 def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
     with opened(browser, "lstm, additive", tab="map", block="cross"):
-        parts = ["source", "encoder_recurrent", "target", "decoder_recurrent", "cross", "merge", "output"]
-        assert browser.data("g.block", "block") == parts
+        blocks = ["source", "encoder_recurrent", "target", "decoder_recurrent", "cross", "merge", "output"]
+        assert browser.data("g.block", "block") == blocks
         assert "v · tanh(A h + B s), A, B: 22 × 22" in browser.text("#formula")
         browser.click("g.block[data-block='decoder_recurrent']")
         browser.until("document.querySelector('#formula').textContent.includes('W: 22 × 88')")
@@ -96,11 +96,13 @@ def test_the_map_of_a_recurrent_model(browser: Browser) -> None:
 
 def test_masks_are_filled_in_the_text(browser: Browser) -> None:
     name = "encoder for masks"
-    seen = small_model(name).trace(text_for(name))
-    gap = next(number for number, position in enumerate(seen.source) if position.text == "<mask>")
+    trace = small_model(name).trace(text_for(name))
+    mask_position = next(number for number, position in enumerate(trace.source) if position.text == "<mask>")
     with opened(browser, name, tab="answer"):
-        assert browser.text("#output") == f"The old {seen.outputs[gap].text.removeprefix('▁')} eats the grass."
-        assert browser.text("#panel h3") == "For <mask>"
+        assert (
+            browser.text("#output") == f"The old {trace.outputs[mask_position].text.removeprefix('▁')} eats the grass."
+        )
+        assert browser.text("#panel h3") == "Candidates for <mask>"
     with opened(browser, name, text="The old dog."):
         assert "no mask" in browser.text("#output")
 

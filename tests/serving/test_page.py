@@ -1,4 +1,4 @@
-"""The page in a real Chromium: first screen, input, keyboard, tour and narrow screens."""
+"""The page in Chromium: first screen, input, keyboard, tour and narrow screens."""
 
 from pathlib import Path
 
@@ -29,9 +29,9 @@ HOSTILE = ["<script>window.broken = 1</script>", "<img src=x onerror=window.brok
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_stays_text(stage: Stage, text: str) -> None:
+def test_html_in_texts_is_not_interpreted(stage: Stage, text: str) -> None:
     browser = stage.open()
-    browser.run("const one = document.querySelector('#source'); one.value = arguments[0]", text)
+    browser.run("const field = document.querySelector('#source'); field.value = arguments[0]", text)
     browser.click("#run")
     browser.until("window.clearhead.trace.source_text === arguments[0]", text)
     assert browser.run("return window.broken ?? null") is None
@@ -40,14 +40,14 @@ def test_text_stays_text(stage: Stage, text: str) -> None:
 
 def test_bad_input_is_reported_on_the_page(stage: Stage) -> None:
     browser = stage.open()
-    for text, part in (("", "empty"), ("word " * 3000, "tokens"), ("word " * 10_000, "characters"), (" ", "empty")):
-        browser.run("const one = document.querySelector('#source'); one.value = arguments[0]", text)
+    for text, message in (("", "empty"), ("word " * 3000, "tokens"), ("word " * 10_000, "characters"), (" ", "empty")):
+        browser.run("const field = document.querySelector('#source'); field.value = arguments[0]", text)
         browser.click("#run")
-        browser.until("document.getElementById('problem').textContent.includes(arguments[0])", part)
+        browser.until("document.getElementById('problem').textContent.includes(arguments[0])", message)
     stage.browser.console()  # the browser logs every response with an error status
 
 
-def test_keys_are_enough(stage: Stage) -> None:
+def test_the_page_can_be_used_by_keyboard(stage: Stage) -> None:
     browser = stage.open(kind="encoder", row="2", column="2")
     browser.keys("svg.matrix", "\ue014\ue015")  # right, down
     browser.until("location.search.includes('row=3') && location.search.includes('column=3')")
@@ -59,7 +59,7 @@ def test_keys_are_enough(stage: Stage) -> None:
 def test_the_tour_visits_every_panel(stage: Stage) -> None:
     browser = stage.open()
     browser.click("#tour")
-    tabs = browser.run("return [...document.querySelectorAll('#tabs button')].map(one => one.textContent)")
+    tabs = browser.run("return [...document.querySelectorAll('#tabs button')].map(node => node.textContent)")
     for title in tabs[1:]:
         browser.click("#tour-next")
         browser.until("document.querySelector('#tour-box h2').textContent === arguments[0]", title)

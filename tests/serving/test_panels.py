@@ -24,15 +24,17 @@ def test_a_forced_candidate_changes_the_output(stage: Stage) -> None:
     browser = stage.open(tab="steps")
     browser.click("#forward")
     browser.until("document.querySelector('#step-body h3').textContent.startsWith('Step 2')")
-    displayed = browser.run(
-        "return [...document.querySelectorAll('#candidates button')].map(one => Number(one.dataset.token))"
+    tokens = browser.run(
+        "return [...document.querySelectorAll('#candidates button')].map(node => Number(node.dataset.token))"
     )
-    assert displayed == [option.token for option in stage.trace.candidates[1]]
+    assert tokens == [candidate.token for candidate in stage.trace.candidates[1]]
     before = browser.text("#output")
     browser.screenshot(SHOTS / "steps.png")
     browser.click("#candidates button:not([disabled])")
     browser.until("document.querySelector('#output').textContent !== arguments[0]", before)
-    forced = next(option for option in stage.trace.candidates[1] if option.token != stage.trace.outputs[1].token)
+    forced = next(
+        candidate for candidate in stage.trace.candidates[1] if candidate.token != stage.trace.outputs[1].token
+    )
     after = browser.text("#output")
     words = [stage.model.tokenizer.decode([stage.trace.output_ids[0], forced.token])]
     assert after.startswith(words[0]) and after != before
@@ -51,7 +53,7 @@ def test_playing_ends_at_the_last_step(stage: Stage) -> None:
 
 def test_the_beam_tree_is_that_of_the_search(stage: Stage) -> None:
     browser = stage.open(tab="tree")
-    outcomes = browser.run("return [...document.querySelectorAll('g.node')].map(one => one.dataset.outcome)")
+    outcomes = browser.run("return [...document.querySelectorAll('g.node')].map(node => node.dataset.outcome)")
     assert outcomes == [node.candidate.outcome for node in stage.trace.tree]
     browser.click("g.node[data-outcome='outside_beam']")
     browser.until("document.querySelector('#node')")
@@ -64,24 +66,27 @@ def test_the_beam_tree_is_that_of_the_search(stage: Stage) -> None:
     assert browser.run("return window.clearhead.trace.output_ids") == list(path)
     pruned = stage.model.trace(SENTENCE, tokens=path)
     kind, layer, head = browser.run(
-        "const q = new URLSearchParams(location.search); return ['kind', 'layer', 'head'].map(one => q.get(one) ?? '0')"
+        "const q = new URLSearchParams(location.search); return ['kind', 'layer', 'head'].map(key => q.get(key) ?? '0')"
     )
     special = [position.is_special for position in pruned.key_positions(kind)]
-    weights = pruned.weights(kind, int(layer), int(head))[:, [not one for one in special]]
+    weights = pruned.weights(kind, int(layer), int(head))[:, [not is_special_key for is_special_key in special]]
     assert float(browser.text("#readout").split(": ")[-1]) == pytest.approx(weights.max(), abs=1e-6)
 
 
-def test_an_ablated_head_is_the_librarys_ablation(stage: Stage) -> None:
+def test_ablation_shows_the_effect_of_the_library(stage: Stage) -> None:
     browser = stage.open(tab="whatif")
-    for part in ("cross.0.1", "encoder_feed_forward.0"):
-        browser.click(f"#ablations button[data-head-ref='{part}']")
+    for head_ref in ("cross.0.1", "encoder_feed_forward.0"):
+        browser.click(f"#ablations button[data-head-ref='{head_ref}']")
         browser.until("document.querySelector('#change')")
         displayed = browser.run(
-            "const one = document.querySelector('#change'); return [Number(one.dataset.change), one.dataset.after]"
+            "const node = document.querySelector('#change'); return [Number(node.dataset.change), node.dataset.after]"
         )
-        truth = ablation_effect(stage.model, stage.model.with_ablated([part]), stage.trace, stage.model.decoding())
+        expected = ablation_effect(
+            stage.model, stage.model.with_ablated([head_ref]), stage.trace, stage.model.decoding()
+        )
         assert (
-            displayed[0] == pytest.approx(truth.log_prob_change, abs=1e-4) and displayed[1] == truth.after.target_text
+            displayed[0] == pytest.approx(expected.log_prob_change, abs=1e-4)
+            and displayed[1] == expected.after.target_text
         )
         browser.screenshot(SHOTS / "what-if.png")
         browser.open(f"{stage.url}/?tab=whatif&text={SENTENCE}")
@@ -93,7 +98,7 @@ def pronoun_of(text: str) -> str:
 
 
 def test_clicks_alone_find_the_head_that_translates_a_pronoun(stage: Stage) -> None:
-    """The page ablates every head in turn and shows the one without which the pronoun changes."""
+    """The panel What if ablates one head at a time; for some source, the pronoun changes without one of the heads."""
     browser = stage.open()
     for noun in NOUNS:
         browser.type("#source", SENTENCE.replace("animal", noun))
@@ -102,25 +107,29 @@ def test_clicks_alone_find_the_head_that_translates_a_pronoun(stage: Stage) -> N
         browser.click("#tab-whatif")
         browser.click("#try-all")
         browser.until("document.querySelector('#effects')")
-        parts = browser.data("#effects tr[data-head-ref]", "headRef")
-        rows = list(zip(parts, browser.texts("#effects tr[data-head-ref] td:last-child"), strict=True))
+        head_refs = browser.data("#effects tr[data-head-ref]", "headRef")
+        rows = list(zip(head_refs, browser.texts("#effects tr[data-head-ref] td:last-child"), strict=True))
         before = browser.text("#output")
-        found = [
-            part for part, after in rows if after != "unchanged" and pronoun_of(after) not in ("", pronoun_of(before))
+        changing_heads = [
+            head_ref
+            for head_ref, after in rows
+            if after != "unchanged" and pronoun_of(after) not in ("", pronoun_of(before))
         ]
-        if found:
+        if changing_heads:
             break
         browser.click("#tab-attention")
-    assert found, "ablating a head never changes the pronoun"
-    browser.click(f"button[data-show='{found[0]}']")
+    assert changing_heads, "ablating a head never changes the pronoun"
+    browser.click(f"button[data-show='{changing_heads[0]}']")
     browser.until("document.querySelector('#change')")
     assert pronoun_of(browser.text("#effect .before")) != pronoun_of(browser.text("#effect .after"))
     assert pronoun_of(before) in [
-        one.strip()
-        for one in browser.run("return [...document.querySelectorAll('#effect .removed')].map(one => one.textContent)")
+        word.strip()
+        for word in browser.run(
+            "return [...document.querySelectorAll('#effect .removed')].map(node => node.textContent)"
+        )
     ]
-    truth = stage.model.with_ablated([found[0]]).translate(SENTENCE.replace("animal", noun)).text
-    assert browser.run("return document.querySelector('#change').dataset.after") == truth
+    expected = stage.model.with_ablated([changing_heads[0]]).translate(SENTENCE.replace("animal", noun)).text
+    assert browser.run("return document.querySelector('#change').dataset.after") == expected
     browser.screenshot(SHOTS / "pronoun.png")
 
 
@@ -129,44 +138,48 @@ def test_an_edited_source_is_compared_with_the_original(stage: Stage) -> None:
     browser.type("#edit", SENTENCE.replace("animal", "cat"))
     browser.click("#edit-run")
     browser.until("document.querySelector('#edit-change')")
-    assert "cat" in browser.run("return [...document.querySelectorAll('#edited .added')].map(one => one.textContent)")
-    truth = stage.model.translate(SENTENCE.replace("animal", "cat")).text
-    assert browser.texts("#edited .after")[1].replace(" ", "") == truth.replace(" ", "")
+    assert "cat" in browser.run("return [...document.querySelectorAll('#edited .added')].map(node => node.textContent)")
+    expected = stage.model.translate(SENTENCE.replace("animal", "cat")).text
+    assert browser.texts("#edited .after")[1].replace(" ", "") == expected.replace(" ", "")
 
 
 def test_the_map_has_the_models_own_sizes(stage: Stage) -> None:
     browser = stage.open(tab="map")
-    read, written, tokens = len(stage.trace.source), len(stage.trace.inputs), stage.model.config.model.vocab_size
-    displayed = browser.run(
-        "return [...document.querySelectorAll('g.edge')].map(one => one.querySelector('text')?.textContent)"
+    source_length, target_length, vocab_size = (
+        len(stage.trace.source),
+        len(stage.trace.inputs),
+        stage.model.config.model.vocab_size,
     )
-    edges = [*[f"{read} × 32"] * 2, f"{read} tokens", *[f"{written} × 32"] * 4, f"{written} tokens",
-             f"{written} × {tokens}", f"encoder output {read} × 32"]  # fmt: skip
-    assert sorted(displayed) == sorted(edges)
-    formulas = {"source": f"E: {tokens} × 32", "encoder": f"weights: 2 × {read} × {read}",
-                "target": f"x: {written} × 32", "decoder": f"weights: 2 × {written} × {written}",
-                "cross": f"weights: 2 × {written} × {read}",
+    shapes = browser.run(
+        "return [...document.querySelectorAll('g.edge')].map(node => node.querySelector('text')?.textContent)"
+    )
+    source_edges = [*[f"{source_length} × 32"] * 2, f"{source_length} tokens", f"encoder output {source_length} × 32"]
+    target_edges = [*[f"{target_length} × 32"] * 4, f"{target_length} tokens", f"{target_length} × {vocab_size}"]
+    assert sorted(shapes) == sorted(source_edges + target_edges)
+    formulas = {"source": f"E: {vocab_size} × 32", "encoder": f"weights: 2 × {source_length} × {source_length}",
+                "target": f"x: {target_length} × 32", "decoder": f"weights: 2 × {target_length} × {target_length}",
+                "cross": f"weights: 2 × {target_length} × {source_length}",
                 "encoder_feed_forward": "W₁: 32 × 48", "decoder_feed_forward": "W₂: 48 × 32",
-                "output": f"W_E: {tokens} × 32"}  # fmt: skip
+                "output": f"W_E: {vocab_size} × 32"}  # fmt: skip
     assert sorted(browser.data("g.block", "block")) == sorted(formulas)
-    for part, formula in formulas.items():
-        browser.click(f"g.block[data-block='{part}']")
+    for block, formula in formulas.items():
+        browser.click(f"g.block[data-block='{block}']")
         browser.until("document.querySelector('#formula')?.textContent.includes(arguments[0])", formula)
     browser.screenshot(SHOTS / "map.png")
 
 
-@pytest.mark.parametrize(("part", "kind"), [("encoder", "encoder"), ("decoder_feed_forward", "decoder")])
-def test_a_block_of_the_map_is_selected_in_all_panels(stage: Stage, part: str, kind: str) -> None:
+@pytest.mark.parametrize(("block", "kind"), [("encoder", "encoder"), ("decoder_feed_forward", "decoder")])
+def test_a_block_of_the_map_is_selected_in_all_panels(stage: Stage, block: str, kind: str) -> None:
     browser = stage.open(tab="map", kind="cross", layer="0", head="1")
-    browser.click(f"g.block[data-block='{part}']")
-    browser.until("document.querySelector(`g.block[aria-pressed=true]`).dataset.block === arguments[0]", part)
+    browser.click(f"g.block[data-block='{block}']")
+    browser.until("document.querySelector(`g.block[aria-pressed=true]`).dataset.block === arguments[0]", block)
     browser.click("#tab-attention")
     browser.until(
         "document.querySelector('.thumb[aria-current=true]')?.dataset.headRef === arguments[0]", f"{kind}.0.1"
     )
     browser.click("#tab-whatif")
     browser.until(
-        "document.querySelector('#ablations tr.selected button')?.dataset.headRef === arguments[0]", f"{part}.0"
+        "document.querySelector('#ablations tr.selected button')?.dataset.headRef === arguments[0]", f"{block}.0"
     )
     browser.until(DONE)
 
@@ -177,23 +190,27 @@ def test_the_described_cache_has_the_size_of_the_decoders(stage: Stage) -> None:
         memory = network.encode(text_input(stage.model, SENTENCE).src)
         first_RT, state = network.start(memory, 1)
         tokens_RT = torch.cat((first_RT, torch.tensor([stage.trace.output_ids[: step - 1]])), 1)
-        past = network.step(tokens_RT, state).state.caches
-    sizes = [sum(tensor.numel() for one in kept for tensor in one) for kept in (past, memory.keys_values)]
-    displayed = stage.open(tab="steps", step=str(step)).text("#cached")
-    assert [int(one.replace(",", "")) for one in re.findall(r"([\d,]+) numbers", displayed)] == sizes
+        past_caches = network.step(tokens_RT, state).state.caches
+    sizes = [
+        sum(tensor.numel() for keys_values in caches for tensor in keys_values)
+        for caches in (past_caches, memory.keys_values)
+    ]
+    description = stage.open(tab="steps", step=str(step)).text("#cached")
+    assert [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) numbers", description)] == sizes
     assert (
-        f"of {step} decoder positions" in displayed and f"the {len(stage.trace.source)} source positions" in displayed
+        f"of {step} decoder positions" in description
+        and f"the {len(stage.trace.source)} source positions" in description
     )
 
 
-def test_word_order_vanishes_without_positions(stage: Stage) -> None:
+def test_without_positions_the_page_shows_no_effect_of_word_order(stage: Stage) -> None:
     browser = stage.open(tab="positions")
     displayed = browser.run(
-        "return [...document.querySelectorAll('#order [data-difference]')].map(one => Number(one.dataset.difference))"
+        "return [...document.querySelectorAll('#order [data-difference]')].map(node => Number(node.dataset.difference))"
     )
-    given = text_input(stage.model, SENTENCE)
+    trace_input = text_input(stage.model, SENTENCE)
     networks = (stage.model.network, ablate_positions(stage.model.network))
-    assert displayed == pytest.approx([order_difference(one, given.src) for one in networks], abs=1e-6)
+    assert displayed == pytest.approx([order_difference(network, trace_input.src) for network in networks], abs=1e-6)
     assert displayed[0] > 0.01 and displayed[1] < 1e-5
     browser.screenshot(SHOTS / "positions.png")
 
@@ -201,46 +218,49 @@ def test_word_order_vanishes_without_positions(stage: Stage) -> None:
 def test_positions_are_the_papers_sinusoids(stage: Stage) -> None:
     browser, width = stage.open(tab="positions"), stage.model.config.model.model_dim
     table = browser.run_async("""const done = arguments[arguments.length - 1];
-        fetch(`/v1/trace/${window.clearhead.trace.id}/positions`).then((one) => one.json())
-            .then((one) => done(one.table))""")
+        fetch(`/v1/trace/${window.clearhead.trace.id}/positions`).then((response) => response.json())
+            .then((view) => done(view.table))""")
     angles = np.arange(len(table))[:, None] / 10000 ** (np.arange(width // 2) * 2 / width)
-    truth = np.empty((len(table), width))
-    truth[:, 0::2], truth[:, 1::2] = np.sin(angles), np.cos(angles)
-    np.testing.assert_allclose(table, truth, atol=1e-5)
+    expected = np.empty((len(table), width))
+    expected[:, 0::2], expected[:, 1::2] = np.sin(angles), np.cos(angles)
+    np.testing.assert_allclose(table, expected, atol=1e-5)
     image = browser.run("return document.querySelector('svg.heat image').getAttribute('href')")
     image_pixels = Image.open(io.BytesIO(base64.b64decode(image.split(",")[1]))).convert("RGB")
     assert image_pixels.size == (width, len(table))
     blue = [red < blue for red, _, blue in (image_pixels.getpixel((3, position)) for position in range(len(table)))]  # type: ignore[misc]
-    clear = np.abs(truth[:, 3]) > 0.1
-    assert (np.array(blue) == (truth[:, 3] > 0))[clear].all()
+    clear = np.abs(expected[:, 3]) > 0.1
+    assert (np.array(blue) == (expected[:, 3] > 0))[clear].all()
     browser.choose("#dimension", "7")
     browser.until("document.querySelector('#one-dimension h3').textContent.includes('Dimension 7')")
-    for curve, values in ((0, truth[:, 7]), (1, mean_cosines(truth))):
+    for curve, values in ((0, expected[:, 7]), (1, mean_cosines(expected))):
         points = browser.run(
             "return document.querySelectorAll('svg.curve polyline')[arguments[0]].getAttribute('points')", curve
         )
-        heights = np.array([float(one.split(",")[1]) for one in points.split()])
+        heights = np.array([float(point.split(",")[1]) for point in points.split()])
         assert np.corrcoef(heights, values)[0, 1] == pytest.approx(-1, abs=1e-6)  # up is a smaller y
 
 
 def mean_cosines(table: np.ndarray) -> np.ndarray:
-    """The mean cosine between positions, by the distance between them."""
+    """Return the mean cosine similarity of two positions for each distance between them."""
     normed = table / np.linalg.norm(table, axis=1, keepdims=True)
     cosines = normed @ normed.T
     return np.array([np.diagonal(cosines, offset).mean() for offset in range(len(table))])
 
 
-def test_the_lens_and_attribution_are_the_librarys(stage: Stage) -> None:
+def test_the_lens_shows_the_predictions_of_the_library(stage: Stage) -> None:
     browser = stage.open(tab="lens", output="1")
-    shown = browser.run("""const rows = [...document.querySelectorAll('#lens-table tr')].slice(1);
+    predictions = browser.run("""const rows = [...document.querySelectorAll('#lens-table tr')].slice(1);
         return rows.map(row => [...row.cells].slice(1).map(cell => cell.textContent))""")
     layers = logit_lens(stage.model, stage.trace)
-    assert len(shown) == len(layers)
-    for row, layer in zip(shown, reversed(layers), strict=True):
-        assert [one[:6] for one in row] == [options[0].text.removeprefix("▁")[:6] for options in layer.candidates]
+    assert len(predictions) == len(layers)
+    for row, layer in zip(predictions, reversed(layers), strict=True):
+        assert [text[:6] for text in row] == [
+            candidates[0].text.removeprefix("▁")[:6] for candidates in layer.candidates
+        ]
     assert "not an explanation" in browser.text("#caution")
     assert (
-        len(browser.run("return [...document.querySelectorAll('#attributed .token')].map(one => one.textContent)")) > 20
+        len(browser.run("return [...document.querySelectorAll('#attributed .token')].map(node => node.textContent)"))
+        > 20
     )
     browser.screenshot(SHOTS / "lens.png")
 
@@ -249,7 +269,7 @@ def test_two_models_and_two_sentences_are_compared(stage: Stage) -> None:
     browser = stage.open(tab="compare", kind="cross", layer="0", head="1", target=stage.trace.target_text)
     browser.click("#compare-run")
     browser.until("document.querySelector('#largest')")
-    forced = [one.trace(SENTENCE, target=stage.trace.target_text) for one in (stage.model, stage.second)]
+    forced = [model.trace(SENTENCE, target=stage.trace.target_text) for model in (stage.model, stage.second)]
     differences = forced[0].weights("cross", 0, 1) - forced[1].weights("cross", 0, 1)
     largest = float(browser.run("return document.querySelector('#largest').dataset.largest"))
     assert largest == pytest.approx(np.abs(differences).max(), abs=1e-6) and largest > 0

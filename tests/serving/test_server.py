@@ -1,4 +1,4 @@
-"""`clearhead serve` as a process: slow and idle clients, many connections, signals, and the socket it listens on."""
+"""`clearhead serve` as a process: slow and idle clients, many connections, signals and the listening socket."""
 
 import json
 import re
@@ -65,8 +65,8 @@ def start(folder: Path, log: Path, *options: object, descriptors: int | None = N
     with log.open("wb") as stderr:
         process = subprocess.Popen([*command, *map(str, options)], stderr=stderr, preexec_fn=limit_descriptors)
     try:
-        found = until(lambda: re.search(rb"Serving on http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
-        yield Running(process, int(found[1]), log)
+        match = until(lambda: re.search(rb"Serving on http://127\.0\.0\.1:(\d+) ", log.read_bytes()), process)
+        yield Running(process, int(match[1]), log)
     finally:
         process.kill()
         process.wait()
@@ -76,8 +76,8 @@ def until(condition: Callable[[], T | None], process: "subprocess.Popen[bytes] |
     """Return the first true value of a condition."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         assert process is None or process.poll() is None, "the server has ended"
         time.sleep(0.02)
     raise AssertionError(f"nothing happened in {PATIENCE:g} s")
@@ -108,7 +108,7 @@ def send_header(connection: socket.socket, length: int) -> None:
 
 @pytest.fixture(scope="module")
 def impatient(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server with short timeouts; the shorter one does not apply to the body."""
+    """Run a server with short timeouts; `--idle-seconds` is the shorter one and must not apply to the body."""
     log = tmp_path_factory.mktemp("serve") / "stderr"
     with start(trained.folder, log, "--idle-seconds", 2, "--body-seconds", 3) as running:
         yield running
@@ -125,7 +125,7 @@ def test_slow_body_gets_408(impatient: Running) -> None:
 
 
 def test_connections_without_a_request_are_closed(impatient: Running) -> None:
-    """New ones and kept-alive ones, with nothing, part of a request line or half a header received."""
+    """New and kept-alive connections are closed, whether they sent nothing, half a request line or half a header."""
     with ExitStack() as connections:
         clients = [connections.enter_context(impatient.connect()) for _ in range(6)]
         for client in clients[:3]:
@@ -163,12 +163,17 @@ def test_client_that_does_not_read_is_closed() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
         connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
-        until(lambda: any(one.transport.get_write_buffer_size() for one in list(server.server_state.connections)))
+        until(
+            lambda: any(
+                client_connection.transport.get_write_buffer_size()
+                for client_connection in list(server.server_state.connections)
+            )
+        )
         until(lambda: not server.server_state.connections)
 
 
 def test_sigterm_ends_with_0_at_the_deadline(trained: Trained, tmp_path: Path) -> None:
-    """Half a body, half a header, a silent and an idle connection do not keep the server alive."""
+    """Connections with half a body, half a header, no data or an answered request do not delay the exit."""
     options = ("--shutdown-seconds", 1, "--body-seconds", LONG, "--idle-seconds", LONG)
     with start(trained.folder, tmp_path / "stderr", *options) as running, ExitStack() as connections:
         half_body, half_header, _, idle = (connections.enter_context(running.connect()) for _ in range(4))
@@ -178,8 +183,8 @@ def test_sigterm_ends_with_0_at_the_deadline(trained: Trained, tmp_path: Path) -
         half_body.sendall(b'{"text": ')
         assert running.stop() == 0
         assert read_all(half_body) == b""
-    said = (tmp_path / "stderr").read_text()
-    assert "stopped before 1 request was answered" in said and len(said.splitlines()) == 2
+    output = (tmp_path / "stderr").read_text()
+    assert "stopped before 1 request was answered" in output and len(output.splitlines()) == 2
 
 
 def test_accepted_requests_are_answered_after_sigterm(trained: Trained, tmp_path: Path) -> None:
@@ -196,14 +201,14 @@ def test_accepted_requests_are_answered_after_sigterm(trained: Trained, tmp_path
 
 
 def is_refused(port: int) -> bool:
-    """Whether the server has stopped listening."""
+    """Return whether the server has stopped listening."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_second_signal_stops_at_once(trained: Trained, tmp_path: Path, sent: signal.Signals, code: int) -> None:
-    """Also in the middle of a computation of half a minute."""
+    """The server also stops during a computation that would take half a minute."""
     text = "the old dog eats the small cat " * 20
     body = json.dumps({"text": [text] * 64, "beam_size": 16}).encode()
     options = ("--shutdown-seconds", LONG)
@@ -277,7 +282,7 @@ def test_answers_are_sent_without_delay() -> None:
 
 @pytest.mark.parametrize("name", ["encoder for labels", "patches"])
 def test_no_answer_contains_the_models_folder(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if it was given relative to the working directory, with a name that is part of other words."""
+    """The folder is hidden even if its path is relative and its name occurs in other words."""
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path / "models", Path("e")):
         client = TestClient(make_app({"one": replace(small_model(name), folder=folder)}))

@@ -1,7 +1,7 @@
 """Response time of the page for a large model: 6+6 layers, 8 heads, about 200 tokens on both sides.
 
-Measured from the event to the drawn frame, including requests to the server. Elapsed time depends on the load of the
-machine, so the test checks processor time, of the page's thread and the server.
+Times are measured from the event to the drawn frame, including requests to the server. Elapsed time depends on the load
+of the machine, so the test checks the processor time of the page's thread and the server.
 """
 
 import time
@@ -23,7 +23,7 @@ from tests.serving.browser import Browser
 from tests.serving.conftest import DONE, Stage, serving_here
 
 MILLISECONDS = 100
-TIMED = """const done = arguments[arguments.length - 1], given = arguments[0];
+TIMED = """const done = arguments[arguments.length - 1], argument = arguments[0];
     const panel = document.getElementById('panel'), readout = () => document.getElementById('readout')?.textContent;
     const before = [panel.dataset.drawn, readout()], began = performance.now();
     const check = () => {
@@ -33,11 +33,11 @@ TIMED = """const done = arguments[arguments.length - 1], given = arguments[0];
     };
     %(act)s; check();"""
 HOVER = """const area = document.querySelector('svg.matrix .area'), box = area.getBoundingClientRect();
-    area.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.left + 3 + 20 * given,
-        clientY: box.top + 5 + 20 * given}))"""
+    area.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.left + 3 + 20 * argument,
+        clientY: box.top + 5 + 20 * argument}))"""
 PICK = HOVER.replace("'pointermove'", "'click'").replace("PointerEvent", "MouseEvent")
-PRESS = "document.querySelector(given).click()"
-SORT = "const one = document.querySelector('#sort'); one.value = given; one.dispatchEvent(new Event('change'))"
+PRESS = "document.querySelector(argument).click()"
+SORT = "const field = document.querySelector('#sort'); field.value = argument; field.dispatchEvent(new Event('change'))"
 # interaction -> tab, script, and its argument in each repetition
 ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
     "hover over a cell": ("attention", HOVER, [1, 2, 3, 4, 5]),
@@ -48,10 +48,10 @@ ACTIONS: dict[str, tuple[str, str, list[str | int]]] = {
     "sort the grid": ("attention", SORT, ["entropy", "distance", "diagonality", "layer", "entropy"]),
     "hide special tokens": ("attention", PRESS, ["#hide"] * 5),
     "go to the next step": ("steps", PRESS, ["#forward"] * 5),
-    "select a block of the map": ("map", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+    "select a block of the map": ("map", "document.querySelector(argument).dispatchEvent(new MouseEvent('click'))",
                                  [f"g.block[data-block='{block}']"
                                   for block in ("encoder", "decoder", "cross", "output")]),
-    "select a node of the tree": ("tree", "document.querySelector(given).dispatchEvent(new MouseEvent('click'))",
+    "select a node of the tree": ("tree", "document.querySelector(argument).dispatchEvent(new MouseEvent('click'))",
                                   [f"g.node[data-node='{node}']" for node in (1, 3, 5, 7, 9)]),
 }  # fmt: skip
 
@@ -82,9 +82,9 @@ def page(session_stage: Stage) -> Iterator[tuple[Browser, str]]:
 
 
 def work(browser: Browser) -> float:
-    """Return the processor seconds of the page's thread and of this process, which runs the server."""
-    found = browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.getMetrics", "params": {}})["metrics"]
-    [page] = [one["value"] for one in found if one["name"] == "TaskDuration"]
+    """Return the processor time, in seconds, of the page's thread and of this process, which runs the server."""
+    metrics = browser.ask("POST", "/goog/cdp/execute", {"cmd": "Performance.getMetrics", "params": {}})["metrics"]
+    [page] = [metric["value"] for metric in metrics if metric["name"] == "TaskDuration"]
     return float(page) + time.process_time()
 
 
@@ -92,17 +92,20 @@ def work(browser: Browser) -> float:
 @pytest.mark.parametrize("name", ACTIONS)
 def test_interactions_take_less_than_a_tenth_of_a_second(page: tuple[Browser, str], name: str) -> None:
     browser, address = page
-    tab, act, turns = ACTIONS[name]
+    tab, action, arguments = ACTIONS[name]
     browser.open(f"{address}&tab={tab}")
     browser.until(DONE)
     positions = browser.run("return [window.clearhead.trace.source.length, window.clearhead.trace.inputs.length]")
     assert min(positions) > 150 and browser.run("return window.clearhead.trace.heads.length") == 6 * 8 * 3
-    script = TIMED % {"hovers": "true" if act == HOVER else "false", "act": act}
-    works, clocks = [], []
-    for given in turns:
+    script = TIMED % {"hovers": "true" if action == HOVER else "false", "act": action}
+    processor_times, elapsed_times = [], []
+    for argument in arguments:
         before = work(browser)
-        clocks.append(browser.run_async(script, given))
-        works.append(1000 * (work(browser) - before))
-    for kind, times in (("work", works), ("clock", clocks)):
-        print(f"\n{name}, {kind}: {', '.join(f'{one:.0f}' for one in times)} ms, median {median(times):.0f}", end="")
-    assert median(works) < MILLISECONDS
+        elapsed_times.append(browser.run_async(script, argument))
+        processor_times.append(1000 * (work(browser) - before))
+    for kind, times in (("work", processor_times), ("clock", elapsed_times)):
+        print(
+            f"\n{name}, {kind}: {', '.join(f'{duration:.0f}' for duration in times)} ms, median {median(times):.0f}",
+            end="",
+        )
+    assert median(processor_times) < MILLISECONDS

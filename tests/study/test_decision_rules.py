@@ -131,7 +131,7 @@ def test_a_rule_can_fail_and_remain_undecided(
     assert judge(name, HOLDS[name], refuted).verdict == "not decided"  # the seeds disagree
 
 
-def test_an_unlearned_pronoun_decides_nothing() -> None:
+def test_an_unlearned_pronoun_leaves_the_claim_undecided() -> None:
     runs = copy.deepcopy(HOLDS["pronoun"])
     runs["transformer"]["accuracy"] = 0.2
     assert judge("pronoun", runs).verdict == "not decided"

@@ -217,18 +217,18 @@ def test_progress_increases_over_several_trainings(tmp_path: Path) -> None:
     assert callback.parts[-1][0] > callback.parts[-7][0] >= 2
 
 
-def test_time_of_light_conditions_goes_to_the_others() -> None:
+def test_light_conditions_leave_their_time_to_the_others() -> None:
     assert cell_minutes(ToyStudy(), "near", minutes=2.0) == 0.5
     light = ToyStudy(info=replace(INFO, light_conditions=("far",)))
     assert cell_minutes(light, "near", 2.0) == 1.0
     assert cell_minutes(light, "far", 2.0) == LIGHT_MINUTES
 
 
-def test_cells_that_run_side_by_side_have_a_core_each() -> None:
+def test_parallel_cells_have_one_core_each() -> None:
     assert cell_minutes(ParallelToyStudy(), "near", minutes=2.0) == 0.5 * CORES
 
 
-def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_lists_studies_and_reports_errors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["study"]) == 0
     listed = capsys.readouterr()
     assert all(name in listed.out for name in registry.STUDIES)
@@ -241,7 +241,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str], tmp_p
     assert main(["study", "order", "--seeds", "0", "--out", str(tmp_path)]) == 2
 
 
-def test_every_study_fits_its_budget_and_says_what_it_is() -> None:
+def test_every_study_fits_its_budget_and_has_a_description() -> None:
     claims = [sizes["default"].info.claim_id for sizes in registry.STUDIES.values()]
     assert len(set(claims)) == len(claims)
     for name, sizes in registry.STUDIES.items():

@@ -1,4 +1,4 @@
-"""Training in studies."""
+"""Training of models in studies: an interrupted training is not measured."""
 
 import signal
 import threading

@@ -13,7 +13,7 @@ from clearhead.study.harness.protocol import Cell, Findings
 
 
 def test_costs_match_a_calculation() -> None:
-    """3.2 million parameters need 64 million tokens, which is 20 updates."""
+    """A model of 3.2 million parameters is trained on 64 million tokens, which are 20 updates."""
     size = compute_scaling.ModelSize("x", 3.2e6, 2e7, 1e10)
     assert size.seconds(1) == pytest.approx(2e7 * 64e6 / 1e10)
     exchange = 20 * 8 * 3.2e6 * 99 / 100 / 1.25e9

@@ -130,7 +130,7 @@ MISTAKES = [
     (["translate", "{model}"], "reads images, not text: expected image files, as in clearhead translate"),
     (["classify", "{model}", "{png}"], "was trained for the task caption: it cannot classify"),
     (["translate", "{model}", "{large}"], "expected an image of 8x8 in grey, got 9x9 in grey"),
-    (["translate", "{model}", "{png}", "--n-best", "9"], "needs a beam of at least 9"),
+    (["translate", "{model}", "{png}", "--n-best", "9"], "needs a beam size of at least 9"),
     (["train", "--task", "caption", "{bad}", "--out", "{out}"], "bad.tsv:2: "),
     (["train", "--task", "caption", "{bad}", "--out", "{out}"], "gone.png: no such file"),
     (["train", "--task", "caption", "{mixed}", "--out", "{out}"], "large.png: expected an image of 8x8 in grey"),

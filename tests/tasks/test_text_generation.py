@@ -209,7 +209,7 @@ def test_generate_prints_the_results_of_the_api(
     ("options", "message"),
     [
         (["--beam", "0"], "decoding.beam_size=0"),
-        (["--beam", "2", "--n-best", "3"], "needs a beam of at least 3"),
+        (["--beam", "2", "--n-best", "3"], "needs a beam size of at least 3"),
         (["--beam", "2", "--temperature", "2"], "sampling.temperature has no meaning for clearhead generate without"),
         (["--set", "decoding.prefix=x"], "decoding.prefix has no meaning for clearhead generate"),
         (["--set", "decoding.max_length=5"], "decoding.max_length has no meaning for clearhead generate"),

@@ -65,7 +65,7 @@ def test_runs_as_a_table_and_as_json(folder: Path, capsys: pytest.CaptureFixture
     assert main(["runs", str(folder / "nowhere")]) == 2
     assert "does not exist; expected a folder with runs" in capsys.readouterr().err
     assert main(["runs", str(folder / "data")]) == 0
-    assert capsys.readouterr().out.startswith("no runs below ")
+    assert capsys.readouterr().out.startswith("no training runs found in ")
 
 
 def test_curves_are_the_metrics(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_plot_is_written_and_shown(
     assert main(["plot", str(folder / "done"), "--out", str(tmp_path / name)]) == 0
     assert (tmp_path / name).read_bytes().startswith(start)
     shown = capsys.readouterr().out
-    assert all(title in shown for title in ("loss a token", "validation accuracy", "learning rate"))
+    assert all(title in shown for title in ("loss per token", "validation accuracy", "learning rate"))
     assert main(["plot", str(folder / "done"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["score_name"] == "accuracy"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead.cli.progress_display import clock as shown_clock
+from clearhead.cli.progress_display import format_remaining_time as shown_clock
 from clearhead.config import TrainingConfig
 from clearhead.model.loss import Loss
 from clearhead.model.parameters import Weights, snapshot

@@ -31,7 +31,7 @@ __all__ = ["Model", "Translation", "evaluate", "load", "train"]
 
 @dataclass(frozen=True)
 class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMethods):
-    """A loaded model; a method that does not fit its task raises TaskError."""
+    """A loaded model; a method that the model was not trained for raises TaskError."""
 
     def evaluate_files(
         self,
@@ -45,10 +45,11 @@ class Model(TranslationMethods, GenerationMethods, EncodingMethods, InspectionMe
 
 
 def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_type: str = "float32") -> Model:
-    """Return the model in a folder; the checksum of every file is verified. `tag` precedes every source.
+    """Return the model in a folder, after verifying the checksum of every file.
 
-    `engine` is native or torch; by default native for every model that it supports. `compute_type` is float32 or int8.
-    torch is imported only for the torch engine, traces and ablations.
+    `tag` is placed before every source, for models trained with tags. `engine` is native or torch; by default native
+    for every model that it supports. `compute_type` is float32 or int8. torch is imported only for the torch engine,
+    traces and ablations.
     """
     path = Path(folder)
     loaded = bundle.load(path)
@@ -56,7 +57,7 @@ def load(folder: StrPath, tag: str = "", *, engine: str | None = None, compute_t
     tokenizer = None if loaded.tokenizer.strip() == bundle.NO_TOKENIZER else Tokenizer.from_json(loaded.tokenizer)
 
     def reload() -> bundle.Bundle:
-        """Return the bundle again, for an engine that needs its arrays after they were released."""
+        """Load the bundle again, for an engine that needs the arrays after they were released."""
         reloaded = bundle.load(path)
         if reloaded.manifest.fingerprint != fingerprint:
             raise BundleError(f"{path} was replaced by another model since it was loaded; load it again")
@@ -93,13 +94,16 @@ def train(
 ) -> Model:
     """Train a model and return it.
 
-    `files` are the training files of the task: for translation one table or two line files. `task` defaults to that of
-    the settings, then to translate. `start` is a pretrained model to fine-tune. `settings` are nested as in a recipe,
-    such as {"model": {"dropout": 0.2}}. `old_valid` are validation files of the model in `start`, scored before and
-    after the training (by default the records that its run saved); `replay` is earlier training data, `replay_share`
-    (0.2) of the predictions of each batch. With `resume` the run in `out` continues at its last checkpoint and ends
-    with the same weights as an uninterrupted run; without a checkpoint it starts from the beginning. `callback`
-    receives progress, validations and messages.
+    `files` are the training files of the task; for translation, one table or two text files with one sentence per line.
+    `task` defaults to that of the settings, then to translate. `settings` are nested as in a recipe, such as
+    {"model": {"dropout": 0.2}}. `callback` receives progress, validations and messages.
+
+    `start` is a pretrained model to fine-tune. `old_valid` are its validation files, scored before and after the
+    training (default: the records that its run saved). `replay` are files of its training data; `replay_share`
+    (default: 0.2) of the predictions of each batch come from them.
+
+    With `resume` the run in `out` continues at its last checkpoint and ends with the same weights as an uninterrupted
+    run; without a checkpoint it starts from the beginning.
     """
     from clearhead.training.loop.callbacks import NullCallback
     from clearhead.training.run import TrainRequest

@@ -1,4 +1,4 @@
-"""A loaded model: settings, engines, and checks of the task and of the texts that users pass."""
+"""Base class of a loaded model: settings, engines, and checks of the task and the input."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,11 +63,10 @@ class ModelBase:
 
     def require_task(self, verb: str, *, images: bool = False) -> None:
         """Raise TaskError if the model was not trained for this command or this kind of input."""
-        fitting = self.task.verb
-        if verb != fitting:
+        if verb != self.task.verb:
             raise TaskError(
                 f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
-                f"Use clearhead {fitting} {self.folder}"
+                f"Use clearhead {self.task.verb} {self.folder}"
             )
         self._require_input(images=images)
 
@@ -96,11 +95,17 @@ class ModelBase:
             )
 
     def with_tag(self, tag: str) -> Self:
-        """Return this model with a tag, such as a language or a domain, before every source."""
+        """Return this model with a tag, such as a language or a domain, before every source.
+
+        Raise TaskError if the model was not trained with this tag.
+        """
         tags = sorted(set(self.config.data.source_tags))
         if tag not in tags:
-            known = f"was trained with the tags {', '.join(tags)}" if tags else "was trained without tags"
-            raise TaskError(f"{self.folder} {known}, not {tag!r}; choose one of its tags, or leave the tag out")
+            if not tags:
+                raise TaskError(f"{self.folder} was trained without tags; leave out the tag {tag!r}")
+            raise TaskError(
+                f"{self.folder} was trained with the tags {', '.join(tags)}, not {tag!r}; choose one of its tags"
+            )
         return replace(self, tokenizer=self.tokenizer.with_tag(tag))
 
     def with_table(self, settings: Mapping[str, Any]) -> Self:
@@ -108,13 +113,17 @@ class ModelBase:
         if not settings:
             return self
         if "columns" not in self.task.data_fields:
-            raise ConfigError(f"{self.folder} was trained for the task {self.config.task}, which reads no tables")
+            raise ConfigError(
+                f"{self.folder} was trained for the task {self.config.task}, whose files are not tables; leave out "
+                f"{', '.join(settings)}"
+            )
         return replace(self, config=configs.override(self.config, {"data": settings}))
 
     def decoding(self, verb: str = "", **overrides: Any) -> DecodingConfig:
-        """Return the decoding settings of the model with some replaced; None keeps a setting.
+        """Return the decoding settings of the model with the given ones replaced; a value of None replaces nothing.
 
-        Raise ConfigError for a setting that has no effect for this command or in combination with the others.
+        Raise ConfigError for a setting that has no effect for the command `verb` (default: that of the task), or in
+        combination with the others.
         """
         overrides = {name: value for name, value in overrides.items() if value is not None}
         merged = configs.override_decoding(self.config, overrides)
@@ -125,10 +134,10 @@ class ModelBase:
     def _resolve_settings(
         self, settings: DecodingConfig | None, build: Callable[..., DecodingConfig], **overrides: Any
     ) -> DecodingConfig:
-        """Return `settings`, or those that `build` makes of the overrides; raise ConfigError if both are given."""
+        """Return `settings`, or by default `build(**overrides)`; raise ConfigError for settings and overrides."""
         names = [name for name, value in overrides.items() if value is not None]
         if settings is not None and names:
-            raise ConfigError(f"expected settings or {', '.join(names)}, got both; put it into the settings")
+            raise ConfigError(f"expected settings or {', '.join(names)}, got both; set {', '.join(names)} in settings")
         return settings or build(**overrides)
 
     @property
@@ -152,14 +161,14 @@ class ModelBase:
         Only the native engine computes in int8. Without `token_log_probs` its greedy search omits the softmax,
         and scores are NaN.
         """
-        name, compute_type = self._engine_of(name, compute_type)
+        name, compute_type = self._resolve_engine(name, compute_type)
         key = (name, compute_type, token_log_probs, num_threads())
         if name == "torch" or key not in self._engines:  # torch's number of threads may have changed
             self._engines[key] = open_engine(self, name, compute_type, token_log_probs)
         return self._engines[key]
 
-    def _engine_of(self, name: str = "", compute_type: str = "") -> tuple[str, str]:
-        """Return the engine and the compute type to use."""
+    def _resolve_engine(self, name: str = "", compute_type: str = "") -> tuple[str, str]:
+        """Return the name of the engine and the compute type; raise an error if they do not fit the model."""
         compute_type = compute_type or self.compute_type
         name = name or self.engine_name
         check_engine(name, compute_type)
@@ -169,18 +178,18 @@ class ModelBase:
             name = choice.name
         if name == "native" and self.weights.is_changed:
             raise DecodingError(
-                "the native engine runs saved models, but this one was changed in memory; use the torch engine"
+                "the native engine runs saved models only, but this model was changed in memory; use the torch engine"
             )
         return name, compute_type
 
     @property
     def generating_engine(self) -> Engine:
-        """The engine that generates text, token by token if asked for."""
+        """The engine that generates text, at once or as a stream of tokens."""
         return self.engine()
 
     @property
     def generator(self) -> Generator:
-        """The step function of the engine, for observed and forced searches."""
+        """The decoding steps of the engine, for a search that is recorded or follows a given output."""
         if self._uses_native():
             return NativeGenerator(self._native())
         from clearhead.engines.torch_forward import TorchGenerator
@@ -215,14 +224,14 @@ class ModelBase:
 
     def _uses_native(self) -> bool:
         """Return whether the engine of this model is native; raise DecodingError if it cannot run the model."""
-        name, _ = self._engine_of()
+        name, _ = self._resolve_engine()
         if name == "native":
             check_native(self.config.model)
         return name == "native"
 
     def _native(self) -> NativeModel:
         """Return the native model with the compute type of this model."""
-        return self.weights.native_model(cast(ComputeType, self._engine_of()[1]))
+        return self.weights.native_model(cast(ComputeType, self._resolve_engine()[1]))
 
     def _torch_encoder_engine(self) -> "TorchEncoderEngine":
         from clearhead.engines.torch_forward import TorchEncoderEngine
@@ -230,16 +239,16 @@ class ModelBase:
         return TorchEncoderEngine(self.network)
 
     def export(self, out: StrPath, to: str, *, compute_type: str = "float32", overwrite: bool = False) -> list[str]:
-        """Export to another toolkit's format, ctranslate2, onnx or huggingface; return what it cannot express."""
+        """Export to the format `to`, one of ctranslate2, onnx and huggingface, and return notes for the user."""
         from clearhead.interop.exporter import export
 
         return export(self, Path(out), to, compute_type, overwrite)
 
     def check_n_best(self, n_best: int, settings: DecodingConfig) -> None:
-        """Raise DecodingError for more hypotheses than the beam size, or constraints that cannot be satisfied."""
+        """Raise DecodingError if more hypotheses are requested than the beam size, or for unsatisfiable constraints."""
         if n_best > settings.beam_size and settings.method == "search":
             raise DecodingError(
-                f"n_best={n_best} needs a beam of at least {n_best}, not {settings.beam_size}; raise the beam"
+                f"n_best={n_best} needs a beam size of at least {n_best}, not {settings.beam_size}; increase it"
             )
         resolve_constraints(settings, self.tokenizer.target)
 
@@ -248,23 +257,23 @@ class ModelBase:
 
 
 def paths_of(paths: StrPath | Iterable[StrPath]) -> list[Path]:
-    """Return one path or several as a list."""
+    """Return a path or several paths as a list."""
     return [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
 
 
 def check_text(text: Any) -> str:
-    """Return the text; raise DataError if it is not a str, TokenizerError if it has half a surrogate pair."""
+    """Return the text; raise DataError if it is not a str, TokenizerError if it contains an unpaired surrogate."""
     if not isinstance(text, str):
         raise DataError(f"expected a text (str), got {type(text).__name__}")
     return require_encodable(text)
 
 
 def check_texts(texts: Any) -> list[str]:
-    """Return the texts as a list; raise DataError if they are not a list or tuple of str."""
+    """Return the texts as a list; raise DataError unless they are a sequence of str."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
         raise DataError(f"expected a text (str) or a list of texts, got {type(texts).__name__}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DataError(f"expected a list of texts, item {number} is of type {type(text).__name__}")
+            raise DataError(f"expected a list of texts, but item {number} has the type {type(text).__name__}")
         require_encodable(text)
     return list(texts)

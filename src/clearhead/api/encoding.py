@@ -1,4 +1,4 @@
-"""Labels, tags, mask fillings and embeddings of texts and images."""
+"""Methods of a model that encode: labels, tags, masked words and embeddings."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -19,9 +19,9 @@ from clearhead.tasks.tagging.inference import TaggedText, tag
 class EncodingMethods(ModelBase):
     """Methods of encoder models.
 
-    Each accepts a text or a list of texts and returns a result or a list of them. A text with more tokens than the
-    model accepts is split into parts, skipped (an empty result) or refused, as `long_texts` says. An error names a text
-    by its line number, counted from `first_line`.
+    Each accepts one text or a list of texts, and returns one result or a list of results. `long_texts` is the policy
+    for a text with more tokens than the model accepts: split (process its parts), skip (return an empty result) or stop
+    (raise DecodingError). An error names a text by its line number, counted from `first_line`.
     """
 
     @overload
@@ -33,7 +33,7 @@ class EncodingMethods(ModelBase):
     def classify(
         self, text: str | Sequence[str], *, long_texts: LongTextPolicy | LongTexts = "split"
     ) -> Classification | list[Classification]:
-        """Return the label of a text, or of each text of a list, with the probability of every label."""
+        """Return the label of a text, or of each text of a list, and the probabilities of all labels."""
         if isinstance(text, str):
             return self.classify_many([text], long_texts=long_texts)[0]
         return self.classify_many(text, long_texts=long_texts)
@@ -41,13 +41,13 @@ class EncodingMethods(ModelBase):
     def classify_many(
         self, texts: Sequence[str], first_line: int = 1, *, long_texts: LongTextPolicy | LongTexts = "split"
     ) -> list[Classification]:
-        """Return the label of each text; an empty one for an empty text."""
+        """Return the label of each text; the label of an empty text is empty."""
         texts = check_texts(texts)
         self.require_task("classify")
         return classify(self, texts, first_line, LongTexts.of(long_texts))
 
     def classify_images(self, paths: StrPath | Sequence[StrPath]) -> list[Classification]:
-        """Return the label of each PNG, with the probability of every label."""
+        """Return the label of each PNG image, and the probabilities of all labels."""
         self.require_task("classify", images=True)
         return classify_images(self, paths_of(paths))
 
@@ -60,7 +60,7 @@ class EncodingMethods(ModelBase):
     def tag(
         self, text: str | Sequence[str], *, long_texts: LongTextPolicy | LongTexts = "split"
     ) -> TaggedText | list[TaggedText]:
-        """Return the spans of a text, or of each text of a list, such as names, and the tag of each word."""
+        """Return the tagged spans (such as names) of a text, or of each text of a list, and the tag of each word."""
         if isinstance(text, str):
             return self.tag_many([text], long_texts=long_texts)[0]
         return self.tag_many(text, long_texts=long_texts)
@@ -68,7 +68,7 @@ class EncodingMethods(ModelBase):
     def tag_many(
         self, texts: Sequence[str], first_line: int = 1, *, long_texts: LongTextPolicy | LongTexts = "split"
     ) -> list[TaggedText]:
-        """Return the spans of each text."""
+        """Return the tagged spans and words of each text."""
         texts = check_texts(texts)
         self.require_task("tag")
         return tag(self, texts, first_line, LongTexts.of(long_texts))
@@ -86,7 +86,7 @@ class EncodingMethods(ModelBase):
     ) -> list[list[MaskFilling]] | list[list[list[MaskFilling]]]:
         """Return the `top` most probable tokens for each mask of a text, or of each text of a list.
 
-        A mask is written [MASK] or <mask>. Raise DataError if a single text has none.
+        A mask is written [MASK] or <mask>. Raise DataError if `text` is a single text without a mask.
         """
         if not isinstance(text, str):
             return self.fill_many(text, top, long_texts=long_texts)
@@ -99,7 +99,7 @@ class EncodingMethods(ModelBase):
         self, texts: Sequence[str], top: int = 5, first_line: int = 1, *,
         long_texts: LongTextPolicy | LongTexts = "split",
     ) -> list[list[list[MaskFilling]]]:  # fmt: skip
-        """Return the fillings of each mask of each text; an empty list for a text without a mask."""
+        """Return the `top` most probable tokens for each mask of each text; an empty list for a text without a mask."""
         texts = check_texts(texts)
         self.require_task("fill")
         return fill(self, texts, top, first_line, LongTexts.of(long_texts))
@@ -133,9 +133,12 @@ class EncodingMethods(ModelBase):
         self, texts: Sequence[str], *, unit: bool = False, first_line: int = 1,
         long_texts: LongTextPolicy | LongTexts = "split",
     ) -> list[EmbeddedText]:  # fmt: skip
-        """Return the embedding of each text with the parts that it was split into; None for an empty text."""
+        """Return the embedding of each text, None if it is empty, and the parts that it was split into."""
         texts = check_texts(texts)
         if self.config.model.family not in ("encoder", "transformer"):
-            raise TaskError(f"{self.folder} has no encoder to embed with; its family is {self.config.model.family}")
+            raise TaskError(
+                f"{self.folder} cannot embed texts, because its family {self.config.model.family} has no Transformer "
+                "encoder; use a model of family encoder or transformer"
+            )
         self._require_input(images=False)
         return embed(self, texts, first_line, unit, LongTexts.of(long_texts))

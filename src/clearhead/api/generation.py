@@ -1,4 +1,4 @@
-"""Continuations of prompts by language models."""
+"""Methods of a model that continue prompts."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, overload
@@ -16,10 +16,10 @@ class GenerationMethods(ModelBase):
     """Methods of language models."""
 
     def generation_settings(self, **overrides: Any) -> DecodingConfig:
-        """Return the settings of `generate` with overridden fields of the decoding section and of its sampling.
+        """Return the decoding settings of the model with the given ones replaced.
 
-        `beam_size` selects beam search, and temperature, top_k, top_p, min_p or seed select sampling, unless `method`
-        is given.
+        Arguments are fields of the decoding section or of its `sampling`. Unless `method` is given, `beam_size` selects
+        beam search, and temperature, top_k, top_p, min_p or seed select sampling.
         """
         overrides = {name: value for name, value in overrides.items() if value is not None}
         return self.decoding("generate", **infer_method(nest_sampling_fields(overrides)))
@@ -32,7 +32,7 @@ class GenerationMethods(ModelBase):
         sample: int = 0,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
-        **named: Any,
+        **overrides: Any,
     ) -> GeneratedText: ...
     @overload
     def generate(
@@ -42,7 +42,7 @@ class GenerationMethods(ModelBase):
         sample: int = 0,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
-        **named: Any,
+        **overrides: Any,
     ) -> list[GeneratedText]: ...
     def generate(
         self,
@@ -51,14 +51,14 @@ class GenerationMethods(ModelBase):
         sample: int = 0,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
-        **named: Any,
+        **overrides: Any,
     ) -> GeneratedText | list[GeneratedText]:
         """Return the continuation of a prompt, or of each prompt of a list.
 
-        Settings are given by name, such as max_tokens, stop, temperature, seed or beam_size. The same settings give the
-        same text; `sample` numbers the samples of one seed.
+        Decoding settings are passed as keyword arguments, such as max_tokens, stop, temperature, seed or beam_size, or
+        all together as `settings`. Equal settings give equal texts; `sample` is the index among the samples of a seed.
         """
-        chosen = self._resolve_settings(settings, self.generation_settings, **named)
+        chosen = self._resolve_settings(settings, self.generation_settings, **overrides)
         if isinstance(prompt, str):
             return self.generate_n_best([prompt], 1, chosen, engine, sample)[0][0]
         return [best[0] for best in self.generate_n_best(prompt, 1, chosen, engine, sample)]
@@ -69,10 +69,10 @@ class GenerationMethods(ModelBase):
         *,
         settings: DecodingConfig | None = None,
         engine: Engine | str = "",
-        **named: Any,
+        **overrides: Any,
     ) -> list[GeneratedText]:
-        """Return the continuation of each prompt, equal to that of `generate` for the prompt alone; batched."""
-        chosen = self._resolve_settings(settings, self.generation_settings, **named)
+        """Return the continuation of each prompt; batching does not change the results."""
+        chosen = self._resolve_settings(settings, self.generation_settings, **overrides)
         return [best[0] for best in self.generate_n_best(prompts, 1, chosen, engine)]
 
     def generate_n_best(
@@ -85,36 +85,40 @@ class GenerationMethods(ModelBase):
         first_line: int = 0,
         long_texts: LongTextPolicy | LongTexts = "stop",
     ) -> list[list[GeneratedText]]:
-        """Return the `n_best` continuations of each prompt, best first; samples from number `sample` on, in order.
+        """Return the `n_best` continuations of each prompt: hypotheses, best first, or samples from index `sample` on.
 
-        A prompt that is too long is refused, or gives empty texts with long_texts="skip".
+        A prompt with more tokens than the model accepts raises DecodingError, or with long_texts="skip" gives empty
+        texts.
         """
         prompts = check_texts(prompts)
         self.require_task("generate")
         self.check_n_best(n_best, settings)
-        searching = self.engine(engine) if isinstance(engine, str) else engine
-        tally = LongTexts.of(long_texts)
-        return inference.generate_texts(self, prompts, n_best, settings, searching, sample, first_line, tally)
+        if isinstance(engine, str):
+            engine = self.engine(engine)
+        return inference.generate_texts(
+            self, prompts, n_best, settings, engine, sample, first_line, LongTexts.of(long_texts)
+        )
 
     def stream(
-        self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **named: Any
+        self, prompt: str = "", *, sample: int = 0, settings: DecodingConfig | None = None, **overrides: Any
     ) -> Generator[str, None, GeneratedText]:
-        """Yield the continuation while it is generated: token by token with beam_size=1 and in sampling."""
+        """Yield the continuation while it is generated, token by token in greedy search and in sampling."""
         check_text(prompt)
         self.require_task("generate")
         return inference.stream(
-            self, prompt, self._resolve_settings(settings, self.generation_settings, **named), sample
+            self, prompt, self._resolve_settings(settings, self.generation_settings, **overrides), sample
         )
 
     def generate_alternatives(
-        self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **named: Any
+        self, prompt: str, position: int, count: int = 5, *, settings: DecodingConfig | None = None, **overrides: Any
     ) -> list[GeneratedText]:
-        """Return the `count` most probable tokens at a position of the best continuation, counted in tokens from 0.
+        """Return `count` continuations that differ in the token at `position` of the best continuation.
 
-        Each is returned with the best text that continues from it, most probable token first.
+        They contain the `count` most probable tokens at this position (counted in tokens from 0), most probable first,
+        each followed by its best continuation.
         """
         check_text(prompt)
         self.require_task("generate")
         return inference.alternatives(
-            self, prompt, position, count, self._resolve_settings(settings, self.generation_settings, **named)
+            self, prompt, position, count, self._resolve_settings(settings, self.generation_settings, **overrides)
         )

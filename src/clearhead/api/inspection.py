@@ -1,4 +1,4 @@
-"""Inspection of a model: traces, ablation and word alignments."""
+"""Methods of a model that inspect it: traces, ablation and word alignments."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -33,7 +33,7 @@ class InspectionMethods(ModelBase):
     """Methods that inspect a model."""
 
     def inspection_settings(self, **overrides: Any) -> DecodingConfig:
-        """Return the decoding settings of traces: language models search instead of sampling."""
+        """Return the decoding settings for traces; language models use search instead of sampling."""
         if self.task.verb != "generate":
             return self.decoding(**overrides)
         return self.decoding("translate", method="search", **overrides)
@@ -46,9 +46,9 @@ class InspectionMethods(ModelBase):
     def trace(
         self, text: str, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """Return the activations, attention and search of one run over a text.
+        """Run the model on a text and return its activations, attention weights and search.
 
-        The output is `target` under teacher forcing, or found by search; see `TraceOptions` for further options.
+        The output is `target` (teacher forcing), or found by search. Further options are in `TraceOptions`.
         """
         check_text(text)
         self._require_input(images=False)
@@ -57,7 +57,7 @@ class InspectionMethods(ModelBase):
     def trace_image(
         self, path: StrPath, target: str | None = None, beam_size: int | None = None, **options: Unpack[TraceOptions]
     ) -> "Trace":
-        """Return the trace of a run over a PNG image; the positions of the source are its patches."""
+        """Run the model on a PNG image and return the trace; the positions of the source are the patches."""
         self._require_input(images=True)
         return self._trace(path, target, beam_size, **options)
 
@@ -80,10 +80,11 @@ class InspectionMethods(ModelBase):
     def with_ablated(
         self, head_refs: Iterable[HeadRef | str], method: "AblationMethod" = "zero", texts: Sequence[str] = ()
     ) -> Self:
-        """Return this model with ablated heads or sub-layers; all its methods work, and it shares the weights.
+        """Return this model with ablated heads or sub-layers; it has all methods and shares the weights.
 
-        A head is written `cross.1.0` (kind, layer, head, counted from 0), a whole sub-layer `cross.1` or
-        `decoder_feed_forward.0`. Its output is replaced by zero, or with method="mean" by its mean over `texts`.
+        A head is written as kind, layer and head, counted from 0, such as `cross.1.0`; a whole sub-layer as `cross.1`
+        or `decoder_feed_forward.0`. Ablation replaces its output by zero, or with method="mean" by the mean over
+        `texts`.
         """
         from clearhead.inspection.analyses.ablation import ablate, mean_outputs, parse_head_refs
 
@@ -98,7 +99,10 @@ class InspectionMethods(ModelBase):
     def align(
         self, pairs: Sequence[Pair], head_ref: HeadRef | None = None, path: StrPath = "pairs"
     ) -> Iterator[word_alignment.WordAlignment]:
-        """Yield the word alignment of each pair by the attention of a head; an error names the line in `path`."""
+        """Yield the word alignment of each pair, derived from the attention of a head.
+
+        An error names the line of the pair in the file `path`.
+        """
         self.require_task("translate")
         return word_alignment.align(self, pairs, head_ref or word_alignment.default_head(self), path)
 

@@ -1,4 +1,4 @@
-"""Translations of texts, captions of images, and scores of given translations."""
+"""Methods of a model that translate texts, caption images and score translations."""
 
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -56,7 +56,7 @@ class TranslationMethods(ModelBase):
         **decoding: Any,
     ) -> list[Translation]: ...
     def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
-        """Return the translation of a text, or of each text of a list. Options are those of `translate_many`."""
+        """Return the translation of a text, or of each text of a list; `options` are those of `translate_many`."""
         if isinstance(text, str):
             return self.translate_many([text], **options)[0]
         return self.translate_many(text, **options)
@@ -73,16 +73,16 @@ class TranslationMethods(ModelBase):
         long_texts: LongTextPolicy | LongTexts = "split",
         **decoding: Any,
     ) -> list[Translation]:
-        """Return the best translation of each text. The other texts do not change it.
+        """Return the best translation of each text; batching does not change the results.
 
-        Decoding settings are given as a whole or by name, such as include=["Hund"] or prefix="Der". `split` and
-        `long_texts` are those of `translate_n_best`.
+        Decoding settings are passed as keyword arguments, such as include=["Hund"] or prefix="Der", or all together as
+        `settings`. The other arguments are described in `translate_n_best`.
         """
-        chosen = self._resolve_settings(settings, self.decoding, beam_size=beam_size, **decoding)
-        found = self.translate_n_best(
-            texts, 1, chosen, engine=engine, shortlist=shortlist, split=split, long_texts=long_texts
+        settings = self._resolve_settings(settings, self.decoding, beam_size=beam_size, **decoding)
+        results = self.translate_n_best(
+            texts, 1, settings, engine=engine, shortlist=shortlist, split=split, long_texts=long_texts
         )
-        return [best[0] for best in found]
+        return [hypotheses[0] for hypotheses in results]
 
     def translate_n_best(
         self,
@@ -99,24 +99,25 @@ class TranslationMethods(ModelBase):
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each text, best first; one empty translation for an empty text.
 
-        With `split`, a model trained on single sentences translates each sentence of a text and joins the
-        translations with the original whitespace. A text with more tokens than the model accepts is split further,
-        skipped (an empty translation) or refused, as `long_texts` says. Neither is possible with several hypotheses or
-        with constraints: such a text is then not split into sentences, and refused if it is too long.
+        With `split`, a model trained on single sentences translates each sentence of a text separately and joins the
+        translations with the original whitespace. `long_texts` is the policy for a text with more tokens than the model
+        accepts: split (translate its parts), skip (return an empty translation) or stop (raise DecodingError). With
+        several hypotheses, a prefix or required words, texts are not split, and "split" means "stop".
 
-        Samples are in the order of drawing. An error names the text by its line, counted from `first_line`. `engine`
-        is a name or the result of `engine()`; `shortlist` is the result of `load_shortlist()`. Another thread may set
-        `cancellation`: the search then ends within one step and RequestCancelledError is raised.
+        Samples are in the order in which they were drawn. An error names a text by its line number, counted from
+        `first_line`. `engine` is a name or the result of `engine()`; `shortlist` is the result of `load_shortlist()`.
+        If another thread sets `cancellation`, the search ends within one step and raises RequestCancelledError.
         """
         texts = check_texts(texts)
         self.require_task("translate")
         self.check_n_best(n_best, settings)
-        searching = self.engine(engine) if isinstance(engine, str) else engine
-        is_plain = can_be_split(n_best, settings)
-        tally = LongTexts.of(long_texts) if is_plain else _unsplit(long_texts)
-        segmented = segment_texts(texts, translation_segmenter(self, split and is_plain), tally, first_line)
+        if isinstance(engine, str):
+            engine = self.engine(engine)
+        is_splittable = can_be_split(n_best, settings)
+        policy = LongTexts.of(long_texts) if is_splittable else _stop_or_skip(long_texts)
+        segmented = segment_texts(texts, translation_segmenter(self, split and is_splittable), policy, first_line)
         return inference.translate_segmented(
-            self, segmented, n_best, settings, first_line, searching, shortlist, cancellation
+            self, segmented, n_best, settings, first_line, engine, shortlist, cancellation
         )
 
     def stream_translation(
@@ -129,35 +130,36 @@ class TranslationMethods(ModelBase):
         long_texts: LongTextPolicy | LongTexts = "stop",
         **decoding: Any,
     ) -> Generator[str, None, Translation]:
-        """Yield the best translation in parts once each is certain (token by token with beam_size=1 and in sampling).
+        """Yield parts of the best translation as soon as no hypothesis can change them, and return all of it.
 
-        Return the whole translation. A text that is too long is refused, or skipped with long_texts="skip".
+        In greedy search and in sampling, each token is yielded at once. A text with more tokens than the model accepts
+        raises DecodingError, or with long_texts="skip" gives an empty translation.
         """
         check_text(text)
         self.require_task("translate")
-        chosen = self._resolve_settings(settings, self.decoding, **decoding)
-        segmenter = translation_segmenter(self, split and can_be_split(1, chosen))
-        [segmented] = segment_texts([text], segmenter, _unsplit(long_texts), line)
+        settings = self._resolve_settings(settings, self.decoding, **decoding)
+        segmenter = translation_segmenter(self, split and can_be_split(1, settings))
+        [segmented] = segment_texts([text], segmenter, _stop_or_skip(long_texts), line)
         if segmented is None:
             return Translation.skipped()
-        joined, found = "", list[Translation]()
+        joined, translations = "", list[Translation]()
         for part, gap in zip(segmented.parts, ("", *segmented.gaps), strict=False):  # no parts if the text is empty
             [encoded] = self._encode([part])
             if not encoded:
-                found += to_translations(self, [], chosen)
+                translations += to_translations(self, [], settings)
                 continue
-            streaming, is_first = inference.stream(self, encoded, chosen, line), True
+            stream, is_first = inference.stream(self, encoded, settings, line), True
             while True:
                 try:
-                    shown = next(streaming)
+                    output = next(stream)
                 except StopIteration as done:
-                    found += to_translations(self, [done.value], chosen)
+                    translations += to_translations(self, [done.value], settings)
                     break
                 if is_first:
-                    shown = gap_between(joined, shown, gap) + shown
-                is_first, joined = False, joined + shown
-                yield shown
-        return join_translations(segmented, found or to_translations(self, [], chosen), chosen, joined)
+                    output = gap_between(joined, output, gap) + output
+                is_first, joined = False, joined + output
+                yield output
+        return join_translations(segmented, translations or to_translations(self, [], settings), settings, joined)
 
     def alternatives(
         self,
@@ -170,24 +172,29 @@ class TranslationMethods(ModelBase):
         long_texts: LongTextPolicy | LongTexts = "stop",
         **decoding: Any,
     ) -> list[Translation]:
-        """Return the `count` likeliest tokens at a position of the best translation, counted in tokens from 0.
+        """Return `count` translations that differ in the token at `position` of the best translation.
 
-        Each comes as the best translation that continues from it, likeliest first. A text that is too long is refused,
-        or gives one empty translation with long_texts="skip".
+        They contain the `count` most probable tokens at this position (counted in tokens from 0), most probable first,
+        each followed by its best continuation. A text with more tokens than the model accepts raises DecodingError, or
+        with long_texts="skip" gives one empty translation.
         """
         check_text(text)
         self.require_task("translate")
-        chosen = self._resolve_settings(settings, self.decoding, **decoding)
-        if segment_texts([text], translation_segmenter(self, split=False), _unsplit(long_texts), line) == [None]:
+        settings = self._resolve_settings(settings, self.decoding, **decoding)
+        policy = _stop_or_skip(long_texts)
+        if segment_texts([text], translation_segmenter(self, split=False), policy, line) == [None]:
             return [Translation.skipped()]
         [encoded] = self._encode([text])
-        found = inference.alternatives(self, encoded, position, count, chosen, line) if encoded else []
-        return to_translations(self, found, chosen)
+        hypotheses = inference.alternatives(self, encoded, position, count, settings, line) if encoded else []
+        return to_translations(self, hypotheses, settings)
 
     def learn_shortlist(
         self, pairs: Sequence[Pair], best: int = CANDIDATES_PER_TOKEN, frequent: int = NUM_FREQUENT
     ) -> Shortlist:
-        """Return the target tokens that each source token may become, from pairs such as the training pairs."""
+        """Return a shortlist learned from sentence pairs, such as those the model was trained on.
+
+        It lists the `best` target tokens for each source token, and the `frequent` most frequent target tokens.
+        """
         self.require_task("translate")
         return learn_shortlist(self, pairs, best, frequent)
 
@@ -198,27 +205,31 @@ class TranslationMethods(ModelBase):
     def caption_images(
         self, paths: StrPath | Sequence[StrPath], n_best: int = 1, settings: DecodingConfig | None = None
     ) -> list[list[Translation]]:
-        """Return the `n_best` captions of each PNG, best first."""
+        """Return the `n_best` captions of each PNG image, best first."""
         self.require_task("translate", images=True)
-        chosen = settings or self.config.decoding
-        self.check_n_best(n_best, chosen)
+        settings = settings or self.config.decoding
+        self.check_n_best(n_best, settings)
         pixels_NCYX = read_images(self.config.model, paths_of(paths))
-        found = generate_captions(self, pixels_NCYX, chosen, n_best)
-        return [to_translations(self, hypotheses, chosen) for hypotheses in found]
+        results = generate_captions(self, pixels_NCYX, settings, n_best)
+        return [to_translations(self, hypotheses, settings) for hypotheses in results]
 
     def score(
         self, pairs: Sequence[Pair], settings: DecodingConfig | None = None, path: StrPath = "pairs"
     ) -> list[ScoredOutput]:
-        """Return the log-probability of each pair's target, token by token; an error names the line in `path`."""
+        """Return the log-probability of each token of each pair's target.
+
+        An error names the line of the pair in the file `path`.
+        """
         self.require_task("translate")
         return score_pairs(self, pairs, settings or self.config.decoding, path)
 
     def evaluate(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> "TranslationReport":
         """Return the scores of the model's translations of these pairs, and the perplexity of their references."""
-        return self.score_texts([one.text for one in self.translate_pairs(pairs, settings)], pairs)
+        translations = self.translate_pairs(pairs, settings)
+        return self.score_texts([translation.text for translation in translations], pairs)
 
     def translate_pairs(self, pairs: Sequence[Pair], settings: DecodingConfig | None = None) -> list[Translation]:
-        """Return the translations of the pairs' sources, never split: a score is that of the model on whole sources."""
+        """Return the translations of the pairs' sources, which are not split, so that scores refer to whole sources."""
         sources = [pair.source for pair in pairs]
         return self.translate_many(sources, settings=settings or self.config.decoding, split=False, long_texts="stop")
 
@@ -227,12 +238,12 @@ class TranslationMethods(ModelBase):
         return score_translations(self, texts, pairs)
 
 
-def _unsplit(long_texts: LongTextPolicy | LongTexts) -> LongTexts:
-    """Return the policy for requests that cannot be answered in parts: long texts are skipped or refused."""
-    tally = LongTexts.of(long_texts)
-    return LongTexts("stop") if tally.policy == "split" else tally
+def _stop_or_skip(long_texts: LongTextPolicy | LongTexts) -> LongTexts:
+    """Return the policy for requests whose texts cannot be split: "stop" instead of "split"."""
+    policy = LongTexts.of(long_texts)
+    return LongTexts("stop") if policy.policy == "split" else policy
 
 
 def can_be_split(n_best: int, settings: DecodingConfig) -> bool:
-    """Whether a text may be translated in parts: one hypothesis, and no constraint on the text as a whole."""
+    """Return whether texts may be split: only one hypothesis is requested, and no prefix or required words."""
     return n_best == 1 and not settings.prefix and not settings.include

@@ -122,7 +122,7 @@ class Manifest(BaseModel):
 
     format_version: int
     weights_kind: WeightsKind
-    """Kind of the weights: best on validation, average of checkpoints, moving average, last, or imported."""
+    """Kind of the weights: best on validation, average of checkpoints, moving average (ema), last, or imported."""
     created: str
     """Time of saving, in UTC, as ISO 8601."""
     versions: dict[str, str]

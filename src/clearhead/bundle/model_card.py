@@ -81,7 +81,7 @@ def _score_list(scores: Mapping[str, object]) -> str:
 
 
 def _forgetting(old: Mapping[str, object]) -> str:
-    """Return the scores on the validation set of the model that training started from."""
+    """Return a sentence with the scores before and after fine-tuning, on the pretrained model's validation set."""
     return (
         f"On the validation set of the model that it was fine-tuned from ({_format(old.get('records'))} records): "
         f"{old.get('score')} {_format(old.get('before'))} before, {_format(old.get('after'))} after."

@@ -38,8 +38,8 @@ from clearhead.bundle.model_card import make_card
 from clearhead.errors import BundleError
 from clearhead.files import sync, write_new
 
-# Temporary folders that this process is writing to. Others with its process id were left by an earlier process with the
-# same id, which is common in containers, or could not be removed.
+# Temporary folders that this process is writing to. Any other folder with its process id was left by an earlier process
+# with the same id, which is common in containers, or could not be removed.
 _ACTIVE: set[Path] = set()
 _COMMIT_ATTEMPTS = 10
 

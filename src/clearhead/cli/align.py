@@ -1,4 +1,4 @@
-"""`clearhead align`: word alignments of given pairs."""
+"""`clearhead align`: word alignments of sentence pairs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def align(
     files: PairFiles,
     gold: Annotated[
         Path | None,
-        typer.Option("--gold", metavar="FILE.jsonl", help="Choose the layer and head with these gold alignments."),
+        typer.Option("--gold", metavar="FILE.jsonl", help="Select the layer and head by these gold alignments."),
     ] = None,
     layer: Annotated[int | None, typer.Option("--layer", min=0, help="Decoder layer, counted from 0.")] = None,
     head: Annotated[
@@ -40,11 +40,11 @@ def align(
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Print the word alignment of each given pair by the attention of a model, one line per pair.
+    """Print the word alignment of each sentence pair, derived from the attention of a translation model.
 
-    Lines are in Pharaoh format: 0-0 1-2 links the first words, and the second source word to the third target word.
-    Words are runs of letters and digits, and punctuation marks; --json includes them. --gold chooses the layer and the
-    head with the lowest alignment error rate on pairs with gold alignments, such as those of
+    Each pair gives one line in Pharaoh format: 0-0 1-2 links the first source word to the first target word, and the
+    second to the third. A word is a run of letters and digits, or one punctuation mark; --json lists the words. --gold
+    selects the layer and the head with the lowest alignment error rate on pairs with gold alignments, such as those of
     `clearhead data grammar --split valid --out gold.jsonl`. A skipped pair gives an empty line; --json states the
     reason.
 
@@ -59,24 +59,24 @@ def align(
 
     use_threads(threads)
     if gold is not None and (layer is not None or head is not None):
-        raise ConfigError("--gold chooses the layer and the head; leave out --layer and --head, or leave out --gold")
+        raise ConfigError("--gold selects the layer and the head; leave out --layer and --head, or leave out --gold")
     if head is not None and layer is None:
         raise ConfigError("--head needs --layer, because heads are counted per layer")
     model = load(folder, tag, engine=engine, compute_type=compute_type)
     model.require_task("translate")
     model = model.with_table(table_settings([], columns))
     if gold is not None:
-        found = model.choose_head(gold)
-        chosen = found.head_ref
+        best = model.choose_head(gold)
+        head_ref = best.head_ref
         typer.echo(
-            f"{chosen}: alignment error rate {found.error_rate:.4f} on {found.num_pairs:,} pairs of {gold}", err=True
+            f"{head_ref}: alignment error rate {best.error_rate:.4f} on {best.num_pairs:,} pairs of {gold}", err=True
         )
     elif layer is not None:
-        chosen = HeadRef("cross", layer, head)
+        head_ref = HeadRef("cross", layer, head)
     else:
-        chosen = default_head(model)
-        typer.echo(f"{chosen} (default head; --gold FILE.jsonl chooses the best one)", err=True)
+        head_ref = default_head(model)
+        typer.echo(f"{head_ref} (default head; --gold FILE.jsonl selects the best one)", err=True)
     table = TableOptions.from_config(model.config.data)
     answer_pairs(
-        files, table, lambda pairs: model.align(pairs, chosen, files[0]), lambda alignment: alignment.pharaoh, as_json
+        files, table, lambda pairs: model.align(pairs, head_ref, files[0]), lambda alignment: alignment.pharaoh, as_json
     )

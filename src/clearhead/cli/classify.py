@@ -33,9 +33,9 @@ def classify(
 ) -> None:
     """Classify each line of standard input; at a terminal, prompt for lines.
 
-    Image models take files instead, and print each with its label. With --json each line or image gives one object
-    with the probability of every label. An empty line gives an empty label. The log-probabilities of a long line are
-    the mean over its parts.
+    For an image model, name the image files instead; each is printed with its label. With --json each line or image
+    gives one object with the probability of every label. An empty line gives an empty label. A long line is split into
+    parts, whose log-probabilities are averaged.
 
     Example: clearhead classify runs/mood < in.txt
     """
@@ -47,15 +47,15 @@ def classify(
     model.require_task("classify", images=bool(images))
     warn_untrained(model)
     if images:
-        for path, found in zip(images, model.classify_images(images), strict=True):
-            record = {"image": str(path), **found.to_json()}
-            print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{found.label}")
+        for path, prediction in zip(images, model.classify_images(images), strict=True):
+            record = {"image": str(path), **prediction.to_json()}
+            print(json.dumps(record, ensure_ascii=False) if as_json else f"{path}\t{prediction.label}")
         return
     long_texts = LongTexts(long_lines)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
-        for line, found in zip(lines, model.classify_many(lines, first, long_texts=long_texts), strict=True):
-            record = {"text": line, **found.to_json()}
-            yield json.dumps(record, ensure_ascii=False) if as_json else one_line(found.label)
+        for line, prediction in zip(lines, model.classify_many(lines, first, long_texts=long_texts), strict=True):
+            record = {"text": line, **prediction.to_json()}
+            yield json.dumps(record, ensure_ascii=False) if as_json else one_line(prediction.label)
 
     answer_lines(answer, long_texts)

@@ -10,7 +10,7 @@ import typer
 from clearhead.cli.options import Json
 from clearhead.errors import ConfigError
 
-HELP = "Generate data: the built-in English-German corpus, or handwritten digits; list cached corpora."
+HELP = "Generate data (the built-in English-German corpus, or handwritten digits), or list cached corpora."
 app = typer.Typer(help=HELP, rich_markup_mode=None, add_completion=False)
 
 
@@ -28,7 +28,7 @@ def grammar(
     distance: Annotated[
         str,
         typer.Option(
-            "--distance", metavar="LOW-HIGH", help='Only sentences with "it" LOW to HIGH words after its noun.'
+            "--distance", metavar="LOW-HIGH", help='Only sentences in which "it" is LOW to HIGH words after its noun.'
         ),
     ] = "",
 ) -> None:
@@ -39,7 +39,7 @@ def grammar(
     from clearhead import grammar as builtin
 
     if split not in builtin.SPLITS:
-        raise ConfigError(f"unknown split {split!r}; there are {', '.join(builtin.SPLITS)}.")
+        raise ConfigError(f"unknown split {split!r}; expected one of {', '.join(builtin.SPLITS)}.")
     if out.suffix not in {".tsv", ".jsonl"}:
         raise ConfigError(f"--out {out}: expected a name that ends in .tsv or .jsonl.")
     write_grammar(out, pairs, seed, split, _parse_distance(distance))
@@ -47,15 +47,17 @@ def grammar(
 
 @app.command()
 def digits(
-    out: Annotated[Path, typer.Option("--out", help="New or empty folder; it gets one folder per digit.")],
+    out: Annotated[Path, typer.Option("--out", help="New or empty folder for one sub-folder per digit.")],
     captions: Annotated[
         Path | None,
         typer.Option(
-            "--captions", help="Table to write (.tsv): image TAB its names, such as: seven sieben.", show_default=False
+            "--captions",
+            help="Also write this .tsv table: image TAB English and German name, such as: seven sieben.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Write scikit-learn's handwritten digits, 8x8 grey pixels, as PNG files by digit.
+    """Write scikit-learn's handwritten digits (8x8 pixels, greyscale) as PNG files.
 
     Example: clearhead data digits --out digits --captions captions.tsv
     """
@@ -72,36 +74,38 @@ def digits(
 @app.command()
 def cached(
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete them; a training prepares them again when needed.")
+        bool, typer.Option("--remove", help="Delete the listed corpora; a training prepares them again when needed.")
     ] = False,
-    days: Annotated[float, typer.Option("--days", min=0, help="Only corpora not used for this number of days.")] = 0,
+    days: Annotated[
+        float, typer.Option("--days", min=0, help="Only corpora that were not used for this number of days.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
-    """List or remove the large corpora that trainings prepared in the user's cache folder.
+    """List or remove prepared corpora: trainings on large files cache them in the user's cache folder.
 
     Example: clearhead data cached --days 30 --remove
     """
     from clearhead.data.corpus.corpus_cache import list_cached_corpora
 
-    found = [corpus for corpus in list_cached_corpora() if corpus.days_unused >= days]
-    for corpus in found:
+    corpora = [corpus for corpus in list_cached_corpora() if corpus.days_unused >= days]
+    for corpus in corpora:
         if remove:
             corpus.remove()
         if not as_json:
             size = f"{corpus.num_bytes / 2**20:,.0f} MiB"
-            made_from = ", ".join(corpus.files) or "unknown files"
+            source_files = ", ".join(corpus.files) or "unknown files"
             typer.echo(
                 f"{corpus.folder}  {corpus.records:,} records, {size}, {corpus.days_unused:.0f} days unused: "
-                f"{made_from}"
+                f"{source_files}"
             )
     if as_json:
-        typer.echo(json.dumps([corpus.to_json() for corpus in found], ensure_ascii=False))
-    total = sum(corpus.num_bytes for corpus in found) / 2**20
-    typer.echo(f"{len(found)} corpora, {total:,.0f} MiB{' removed' if remove else ''}", err=True)
+        typer.echo(json.dumps([corpus.to_json() for corpus in corpora], ensure_ascii=False))
+    total = sum(corpus.num_bytes for corpus in corpora) / 2**20
+    typer.echo(f"{len(corpora)} corpora, {total:,.0f} MiB{' removed' if remove else ''}", err=True)
 
 
 def write_captions(folder: Path, captions: Path) -> None:
-    """Write a table of the images in a folder of digits, each with its English and its German name."""
+    """Write a table of the images in a folder of digits, each with its name in English and German."""
     from clearhead.data.readers.images import DIGIT_NAMES
     from clearhead.files import write_atomically
 
@@ -126,14 +130,14 @@ def _parse_distance(text: str) -> tuple[int, int] | None:
 
 
 def write_grammar(out: Path, pairs: int, seed: int, split: str, distance: tuple[int, int] | None = None) -> None:
-    """Write sentence pairs with a progress bar, through a temporary file."""
+    """Write sentence pairs and show a progress bar; `out` is replaced only when all of them are written."""
     from clearhead import grammar as builtin
     from clearhead.cli.progress_display import progress_bar
     from clearhead.files import replace_file
 
     examples = builtin.generate(pairs, seed, split, distance)
     try:
-        with replace_file(out) as aside, aside.open("w", encoding="utf-8") as file, progress_bar() as bar:
+        with replace_file(out) as temporary, temporary.open("w", encoding="utf-8") as file, progress_bar() as bar:
             for example in bar.track(examples, total=pairs, description="sentences"):
                 if out.suffix == ".tsv":
                     file.write(f"{example.source}\t{example.target}\n")

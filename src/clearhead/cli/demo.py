@@ -23,6 +23,7 @@ HELD_OUT = 500
 # alone reached 48 BLEU on them and 98 on sentences of up to 14 words (docs/results.md).
 LONG_SHARE = 0.08
 LONG_DISTANCE = (12, 60)
+SHOWN_WORDS = 9  # of the sentence whose attention is shown: it fits into a terminal
 SHADES = " ░▒▓█"
 # The grammar has one correct translation per sentence and an unlimited number of sentences, so neither dropout nor
 # label smoothing helps. Rotary positions reached a higher BLEU in fewer updates than sinusoids, in one run each
@@ -47,7 +48,9 @@ def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")] = Path("runs/demo"),
     pairs: Annotated[int, typer.Option("--pairs", min=1000, help="Number of training pairs.")] = 80_000,
     minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="Training time.")] = 3.5,
-    again: Annotated[bool, typer.Option("--again", help="Train again even if the model exists.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train again even if --out contains a finished model.")
+    ] = False,
     threads: Threads = 0,
 ) -> int:
     """Train a translator on the built-in corpus, evaluate it, and show translations and attention.
@@ -103,14 +106,14 @@ def _show(model: "Model") -> None:
     from clearhead.data.readers.pairs import Pair
 
     examples = list(grammar.generate(HELD_OUT, 1, "test"))
-    report = model.evaluate([Pair(one.source, one.target, line) for line, one in enumerate(examples, 1)])
+    report = model.evaluate([Pair(example.source, example.target, line) for line, example in enumerate(examples, 1)])
     print(f"\n{HELD_OUT} held-out sentences:")
     print(report.bleu)
     print(report.chrf)
     print(f"exact match {100 * report.exact_match:.1f} %")
     print("\nFive sentences never seen in training:")
-    for one in examples[:5]:
-        print(f"  {one.source}\n  → {model.translate(one.source).text}\n")
+    for example in examples[:5]:
+        print(f"  {example.source}\n  → {model.translate(example.source).text}\n")
     _show_alignment(model, examples)
     print(f"\nModel saved to {model.folder}. Next:")
     print(
@@ -125,23 +128,23 @@ def _show_alignment(model: "Model", examples: "Sequence[Example]") -> None:
     from clearhead.evaluation.alignment import alignment_error_rate
 
     measured = examples[:100]
-    attentions = [model.attention(one.source, one.target) for one in measured]
+    attentions = [model.attention(example.source, example.target) for example in measured]
     layers = range(model.config.model.num_decoder_layers)
     rates = {
         layer: sum(
-            alignment_error_rate(attention.links(layer), frozenset(one.alignment))
-            for attention, one in zip(attentions, measured, strict=True)
+            alignment_error_rate(attention.links(layer), frozenset(example.alignment))
+            for attention, example in zip(attentions, measured, strict=True)
         )
         / len(measured)
         for layer in layers
     }
     layer = min(rates, key=rates.__getitem__)
-    shown = min(range(len(measured)), key=lambda index: abs(len(attentions[index].source_words) - 9))
+    shown = min(attentions, key=lambda attention: abs(len(attention.source_words) - SHOWN_WORDS))
     print(
-        f"Source word that each German word attends to (decoder layer {layer} from 0, mean of its heads;\n"
+        f"Source word that each German word attends to (decoder layer {layer}, counted from 0; mean of its heads;\n"
         f"alignment error rate {rates[layer]:.2f} against the grammar's gold on {len(measured)} sentences):\n"
     )
-    print(draw(attentions[shown], layer))
+    print(draw(shown, layer))
 
 
 def draw(attention: "WordAttention", layer: int) -> str:

@@ -22,7 +22,7 @@ from clearhead.files import user_cache_folder
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-# Flags of /proc/cpuinfo that decide which kernels run: of clearhead's core, and of torch's products in bfloat16.
+# Flags of /proc/cpuinfo that select the kernels of clearhead's C++ core and of torch's bfloat16 matrix products.
 CPU_FLAGS = (
     "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16",
     "asimd", "asimddp", "bf16",
@@ -89,7 +89,7 @@ class Core:
     supported: tuple[str, ...]
     """Compiled instruction sets that this CPU supports, fastest first."""
     problem: str
-    """Why the core cannot be used, or why its instruction set cannot; empty if they can."""
+    """Why the core or the chosen instruction set cannot be used; empty if both can."""
 
     def __str__(self) -> str:
         if not self.is_available:
@@ -115,11 +115,11 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class Torch:
-    """torch, as far as its metadata describe it."""
+    """The installed torch package, described without importing it."""
 
     version: str
     threads: int
-    """Most threads that it uses by default; it may use fewer, such as one per physical core."""
+    """Upper bound of its default number of threads; it may use fewer, such as one per physical core."""
 
     def __str__(self) -> str:
         return f"{self.version}, at most {_count(self.threads, 'thread')}"
@@ -127,7 +127,7 @@ class Torch:
 
 @dataclass(frozen=True)
 class Extra:
-    """The packages of one optional extra, by the names under which pip installs them."""
+    """The packages of one optional extra, by their names on PyPI."""
 
     installed: dict[str, str]
     """Version of each package."""
@@ -171,7 +171,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Report:
-    """The findings; `problems` are the reasons why no model can be run."""
+    """The result of the examination; `problems` are the reasons why no model can be run."""
 
     clearhead: dict[str, str]
     python: dict[str, str]
@@ -218,7 +218,7 @@ class Report:
 
 
 def examine() -> Report:
-    """Examine this installation. Packages are located, not imported, except for those that the runtime itself needs."""
+    """Return a report on this installation. Packages are located, not imported, unless the native engine needs them."""
     required = {name: _version(name, name) for name in _required_packages()}
     torch = _version("torch", "torch")
     problems: list[ClearheadError] = []
@@ -246,7 +246,7 @@ def examine() -> Report:
 
 
 def _examine_engine() -> tuple[Core, EngineInfo, list[ClearheadError]]:
-    """Return the core, the default engine, and why they cannot run models."""
+    """Return the core, the default engine, and the reasons why they cannot run models."""
     from clearhead.config import ModelConfig
     from clearhead.engines.engine import choose_engine
     from clearhead.runtime.availability import instruction_set, why_unavailable

@@ -37,8 +37,8 @@ def embed(
     model, long_texts = load(folder, engine=engine, compute_type=compute_type), LongTexts(long_lines)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
-        for found in model.embed_texts(lines, unit=unit, first_line=first, long_texts=long_texts):
-            numbers = [] if found.embedding is None else found.embedding.tolist()
-            yield json.dumps(found.to_json()) if as_json else " ".join(f"{number:.6g}" for number in numbers)
+        for embedded in model.embed_texts(lines, unit=unit, first_line=first, long_texts=long_texts):
+            numbers = [] if embedded.embedding is None else embedded.embedding.tolist()
+            yield json.dumps(embedded.to_json()) if as_json else " ".join(f"{number:.6g}" for number in numbers)
 
     answer_lines(answer, long_texts)

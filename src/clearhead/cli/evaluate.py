@@ -13,9 +13,9 @@ from clearhead.cli.options import (
     ColumnsOption,
     ComputeType,
     EngineName,
+    EvaluationSettings,
     Folder,
     Json,
-    Settings,
     Tag,
     TestFiles,
     Threads,
@@ -44,7 +44,7 @@ def evaluate(
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     as_json: Json = False,
-    settings: Settings = [],  # noqa: B006
+    settings: EvaluationSettings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
     """Evaluate a model on a test set: BLEU and chrF with sacreBLEU signatures, accuracy, F1 or perplexity.
@@ -63,7 +63,8 @@ def evaluate(
     model = load(folder, tag, engine=engine, compute_type=compute_type).with_table(table)
     if overrides and get_task(model.config.task).verb != "translate":
         raise ConfigError(
-            f"{folder} was trained for the task {model.config.task}, which does not search; leave out decoding settings"
+            f"{folder} was trained for the task {model.config.task}, which generates no text; leave out --beam and "
+            "--set decoding.FIELD"
         )
     if against is None:
         report = model.evaluate_files(files, model.decoding(**overrides), partial(typer.echo, err=True))
@@ -72,9 +73,12 @@ def evaluate(
     other = load(against, engine=engine, compute_type=compute_type)
     if tag and other.config.data.source_tags:
         other = other.with_tag(tag)
-    for each in (model, other):
-        if each.config.task != "translate":
-            raise TaskError(f"--against compares translators; {each.folder} was trained for {each.config.task}")
+    for translator in (model, other):
+        if translator.config.task != "translate":
+            raise TaskError(
+                f"--against compares models of the task translate; {translator.folder} was trained for "
+                f"{translator.config.task}"
+            )
     corpus = load_pairs(files, table=TableOptions.from_config(model.config.data))
     for line in corpus.skips.messages():
         typer.echo(line, err=True)
@@ -85,14 +89,18 @@ def evaluate(
 def _compare(
     model: "Model", other: "Model", pairs: "Sequence[Pair]", overrides: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """Return the scores of two translators on the same pairs and their paired bootstrap, as JSON and as text."""
+    """Return the scores of two translation models on the same pairs and a paired bootstrap, as JSON and as text."""
     from clearhead.evaluation.comparison import compare_texts
     from clearhead.tasks.translation.inference import reference_text, scoring_tokenizer
 
-    texts = [[one.text for one in each.translate_pairs(pairs, each.decoding(**overrides))] for each in (model, other)]
-    reports = [each.score_texts(found, pairs) for each, found in zip((model, other), texts, strict=True)]
+    def translate(translator: "Model") -> list[str]:
+        translations = translator.translate_pairs(pairs, translator.decoding(**overrides))
+        return [translation.text for translation in translations]
+
+    texts, other_texts = translate(model), translate(other)
+    report, other_report = model.score_texts(texts, pairs), other.score_texts(other_texts, pairs)
     references = [reference_text(model.tokenizer, pair.target) for pair in pairs]
-    comparison = compare_texts(texts[0], texts[1], references, tokenize=scoring_tokenizer(model.config))
-    against = {"model": str(other.folder), **reports[1].to_json(), "comparison": comparison.to_json()}
-    text = f"{reports[0]}\n\nagainst {other.folder}\n{reports[1]}\n\n{comparison}"
-    return {**reports[0].to_json(), "against": against}, text
+    comparison = compare_texts(texts, other_texts, references, tokenize=scoring_tokenizer(model.config))
+    against = {"model": str(other.folder), **other_report.to_json(), "comparison": comparison.to_json()}
+    text = f"{report}\n\nagainst {other.folder}\n{other_report}\n\n{comparison}"
+    return {**report.to_json(), "against": against}, text

@@ -23,18 +23,18 @@ def fill(
         str | None,
         typer.Argument(metavar="TEXT", help="Text with [MASK] or <mask> for each missing word. [default: stdin]"),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of fillings per mask.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
     long_lines: LongLines = "split",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Fill the masks of a text, or of each line of standard input, each with one token of the vocabulary.
+    """Predict the masked words of a text, or of each line of standard input; a mask is filled with one token.
 
-    Each filling is a line: its probability, the word, and the text with it, where other masks stay. A text with several
-    masks has the number of the mask before that. The lines of each text are one block, with an empty line between
-    blocks; the block of a line without a mask is empty. With --json each text gives one list.
+    Each prediction is printed as one line: the probability, the word, and the text with this mask filled and the other
+    masks unchanged. If a text has several masks, the line begins with the number of the mask. The predictions for one
+    text form a block, empty if it has no mask; an empty line separates blocks. With --json each text gives one list.
 
     Example: clearhead fill runs/mlm "The [MASK] sat."
     """
@@ -47,7 +47,7 @@ def fill(
     model.require_task("fill")
     warn_untrained(model)
     if text is not None:
-        print(*_shown(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
+        print(*_output_lines(model.fill(text, top, long_texts=long_texts), as_json), sep="\n")
         if long_texts.count:
             print(long_texts.report(), file=sys.stderr)
         return
@@ -59,7 +59,7 @@ def fill(
         for number, masks in enumerate(model.fill_many(lines, top, first, long_texts=long_texts), first):
             if number > 1 and not as_json:
                 yield ""
-            yield from _shown(masks, as_json)
+            yield from _output_lines(masks, as_json)
 
     answer_lines(answer, long_texts)
     if without_mask:
@@ -67,7 +67,7 @@ def fill(
         print(f"{lines} no mask; write [MASK] for each missing word, as in: The [MASK] sat.", file=sys.stderr)
 
 
-def _shown(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:
+def _output_lines(masks: "list[list[MaskFilling]]", as_json: bool) -> list[str]:
     """Return the output lines of one text."""
     fillings = [filling for mask in masks for filling in mask]
     if as_json:

@@ -12,12 +12,12 @@ from clearhead.cli.options import (
     Alternatives,
     Beam,
     ComputeType,
+    DecodingSettings,
     EngineName,
     Exclude,
     Folder,
     Include,
     Json,
-    Settings,
     Threads,
     decoding_settings,
     use_threads,
@@ -35,7 +35,8 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="Maximum number of generated tokens. [default: the model's, 200]")
+    int | None,
+    typer.Option("--max-tokens", help="Maximum number of generated tokens. [default: the model's, usually 200]"),
 ]
 Temperature = Annotated[
     float | None, typer.Option("--temperature", help="Sampling temperature; 0: greedy search. [default: 1]")
@@ -47,16 +48,18 @@ TopP = Annotated[
     float | None,
     typer.Option("--top-p", help="Sample from the most probable tokens up to this total probability. [default: 1]"),
 ]
-Stop = Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; repeatable.")]
+Stop = Annotated[
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the output before this text; repeatable.")
+]
 Texts = Annotated[int, typer.Option("--n-best", "--samples", min=1, help="Number of hypotheses or samples.")]
 
 
 @app.command()
 def generate(
     folder: Folder,
-    prompt: Annotated[str, typer.Argument(metavar="[PROMPT]", help="Text to continue.", show_default=False)] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.", show_default=False)] = "",
     lines: Annotated[
-        bool, typer.Option("--lines", help="Read prompts from standard input, one per line; needs --json.")
+        bool, typer.Option("--lines", help="Read prompts from standard input, one per line; requires --json.")
     ] = False,
     long_lines: Annotated[
         Literal["skip", "stop"],
@@ -78,14 +81,14 @@ def generate(
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     as_json: Json = False,
-    settings: Settings = [],  # noqa: B006
+    settings: DecodingSettings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
     """Continue a prompt, token by token; without a prompt, generate from the beginning of a document.
 
-    Text is sampled unless the model's settings say otherwise; --beam uses beam search. The text is printed with its
-    prompt. With --json each text gives one object with both. With --lines a prompt with more tokens than the model
-    accepts gives empty texts.
+    By default, tokens are sampled, unless the settings of the model select beam search; --beam selects beam search. The
+    output is the prompt followed by the generated text; with --json, one object with both. With --lines, every prompt
+    gives --n-best objects, also a prompt that is skipped.
 
     Example: clearhead generate runs/tales "Once upon a time" --temperature 0.8 --max-tokens 100
     """
@@ -126,7 +129,7 @@ def _check(
     lines: bool,
     is_single: bool,
 ) -> None:
-    """Raise DecodingError for options that exclude each other; `is_single` options need a single prompt."""
+    """Raise DecodingError for options that exclude each other; `is_single`: the options require a single prompt."""
     if lines and (alternatives is not None or is_single):
         raise DecodingError(
             "--lines reads prompts from standard input: add --json, leave out PROMPT and --alternatives-at"
@@ -189,11 +192,11 @@ def _json_line(prompt: str, text: "GeneratedText") -> str:
 
 def _print(prompt: str, parts: Iterable[str], number: int, count: int) -> None:
     """Print one text part by part; if there are several texts, under its number."""
-    running = iter(parts)
-    first = next(running, "")  # errors in the prompt or the settings are raised before any output
+    remaining = iter(parts)
+    first = next(remaining, "")  # errors in the prompt or the settings are raised before any output
     sys.stdout.write((f"--- {number + 1}\n" if count > 1 else "") + prompt + first)
     sys.stdout.flush()
-    for part in running:
+    for part in remaining:
         sys.stdout.write(part)
         sys.stdout.flush()
     sys.stdout.write("\n")

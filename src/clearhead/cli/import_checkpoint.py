@@ -20,17 +20,21 @@ def import_checkpoint(
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.", show_default=False)],
     dictionaries: Annotated[
         list[Path] | None,
-        typer.Option("--dict", help="Vocabulary of the source, then of the target. [default: found next to the file]"),
+        typer.Option(
+            "--dict", help="Vocabulary file of the source, then of the target. [default: search next to PATH]"
+        ),
     ] = None,
-    codes: Annotated[Path | None, typer.Option("--codes", help="BPE codes. [default: found next to the file]")] = None,
+    codes: Annotated[
+        Path | None, typer.Option("--codes", help="File with BPE codes. [default: search next to PATH]")
+    ] = None,
     settings: Settings = [],  # noqa: B006
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Convert a checkpoint of another toolkit into a model folder, with its tokenizer and decoding settings.
+    """Convert a checkpoint of another toolkit, with its tokenizer and decoding settings, into a model folder.
 
-    A setting that clearhead does not support is an error that names it. --set adds settings that a bare state dict does
-    not contain, such as --set model.num_heads=8.
+    A checkpoint with an unsupported setting is refused, and the error names the setting. A PyTorch state dict contains
+    no settings: --set model.num_heads=8 and --dict are then required.
 
     Example: clearhead import downloads/all-MiniLM-L6-v2 --out runs/minilm
     """
@@ -41,7 +45,7 @@ def import_checkpoint(
     source = ImportSource(path, dictionaries or [], codes, parse_assignments(settings))
     imported = import_checkpoint(source, out, overwrite)
     if imported.unused_tensors:
-        typer.echo(f"not used: {', '.join(imported.unused_tensors)}", err=True)
+        typer.echo(f"tensors not used: {', '.join(imported.unused_tensors)}", err=True)
     for note in imported.notes:
         typer.echo(note, err=True)
     if as_json:

@@ -20,13 +20,13 @@ def info(folder: Folder, as_json: Json = False) -> None:
     from clearhead import config as configs
     from clearhead.engines.engine import choose_engine
 
-    found = bundle.load(folder)
-    choice = choose_engine(configs.parse(found.config).model)
+    loaded = bundle.load(folder)
+    choice = choose_engine(configs.parse(loaded.config).model)
     contents: dict[str, Any] = {
         "folder": str(folder),
         "engine": choice.to_json() if as_json else str(choice),
-        **found.manifest.model_dump(mode="json"),
-        "config": found.config,
+        **loaded.manifest.model_dump(mode="json"),
+        "config": loaded.config,
     }
     if as_json:
         print(json.dumps(contents, ensure_ascii=False))

@@ -1,6 +1,6 @@
-"""`clearhead inspect`: attention of one run as heat maps in the terminal, HTML, SVG, PNG or JSON.
+"""`clearhead inspect`: attention for one input as heat maps in the terminal, HTML, SVG, PNG or JSON.
 
-Terminals without colours show shades of grey as characters.
+Terminals without colours show block characters of increasing density.
 """
 
 import json
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.inspection.analyses.ablation import AblationEffect
 
-
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+SHADES = " ░▒▓█"
+MASKED = "·"
+CELL_WIDTH = 2  # characters
+MAX_LABEL_HEIGHT = 12  # characters of a label above a column
 
 
 @app.command()
@@ -37,12 +41,17 @@ def inspect(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", help="Output to force (teacher forcing); for a classifier, a label.", show_default=False
+            "--target",
+            help="Output text for teacher forcing; for a classifier, a label. [default: found by search]",
+            show_default=False,
         ),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="encoder, decoder or cross. [default: the last of these that the model has]"),
+        typer.Option(
+            "--kind",
+            help="Attention to show: encoder, decoder or cross. [default: the last of these that the model has]",
+        ),
     ] = None,
     layer: Annotated[int | None, typer.Option("--layer", help="Only this layer, counted from 0.")] = None,
     head: Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")] = None,
@@ -64,9 +73,9 @@ def inspect(
 ) -> None:
     """Show the attention of every head of every layer for one input.
 
-    Rows are queries, columns are keys; a row of a decoder is the step that generates the token next to it. Without
-    --layer and --head the terminal shows a table of all heads of --kind and the heat map of the head with the lowest
-    entropy; SVG and PNG show the heat maps of all of them.
+    Rows are queries, columns are keys; a row of decoder attention is labelled with the token that this step generates.
+    Without --layer and --head the terminal shows a table of all heads of --kind and the heat map of the head with the
+    lowest entropy; --svg and --png draw the heat maps of all heads.
 
     Example: clearhead inspect runs/de "The small dog sees the cat." --layer 1 --head 0
     """
@@ -92,7 +101,7 @@ def inspect(
     if as_json:
         _print_json(trace, effect, kind, layer, head)
     elif html is None and svg is None and png is None:
-        _show(trace, maps, effect)
+        _print_trace(trace, maps, effect)
     elif effect is not None:
         print(_describe_effect(effect))
 
@@ -130,7 +139,9 @@ def _print_json(
     record = trace.to_json(
         None if kind is None else [kind], None if layer is None else [layer], None if head is None else [head]
     )
-    record["heads"] = [{**asdict(one), "head_ref": str(one.head_ref)} for one in head_statistics(trace)]
+    record["heads"] = [
+        {**asdict(statistics), "head_ref": str(statistics.head_ref)} for statistics in head_statistics(trace)
+    ]
     record["ablation"] = None if effect is None else effect.to_json()
     print(json.dumps(record, ensure_ascii=False))
 
@@ -142,39 +153,33 @@ def _describe_effect(effect: "AblationEffect") -> str:
     )
 
 
-def _show(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None") -> None:
+def _print_trace(trace: "Trace", maps: "list[HeatMap]", effect: "AblationEffect | None") -> None:
     from clearhead.inspection.render.heatmap import most_focused
 
     console = Console(highlight=False, markup=False)
     print(trace.source_text)
-    if trace.outputs:  # a model that embeds has none
+    if trace.outputs:  # sentence embedding models have no outputs
         print(f"→ {trace.target_text}\nlog-probability {trace.log_prob:.3f}")
     if effect is not None:
         print(_describe_effect(effect))
     if len(maps) > 1:
         console.print(statistics_table(trace, maps))
-    one = most_focused(trace, maps)
-    head_ref = one.head_ref
+    focused = most_focused(trace, maps)
+    head_ref = focused.head_ref
     print(f"\n{head_ref}: layer {head_ref.layer}, head {head_ref.head} of {head_ref.name}, counted from 0\n")
-    for line in draw(one, console):
+    for line in draw(focused, console):
         console.print(line, soft_wrap=True)
     print()
     console.print(legend(console))
 
 
-SHADES = " ░▒▓█"
-MASKED = "·"
-CELL = 2  # characters
-TALLEST = 12  # characters of a label above a column
-
-
 def draw(heat_map: HeatMap, console: Console) -> Iterator[Text]:
-    """Yield the lines of a heat map; columns that do not fit the width follow below."""
+    """Yield the lines of a heat map; columns that exceed the width of the console follow below."""
     margin = max(map(len, map(_plain, heat_map.row_labels)), default=0)
-    per_line = max(1, (console.width - margin - 1) // CELL)
+    per_line = max(1, (console.width - margin - 1) // CELL_WIDTH)
     for start in range(0, len(heat_map.column_labels), per_line):
         columns = range(start, min(start + per_line, len(heat_map.column_labels)))
-        yield from _head([heat_map.column_labels[number] for number in columns], margin)
+        yield from _header([heat_map.column_labels[number] for number in columns], margin)
         for label, weights_S, allowed_S in zip(
             heat_map.row_labels, heat_map.weights_TS, heat_map.allowed_TS, strict=True
         ):
@@ -195,34 +200,34 @@ def legend(console: Console) -> Text:
 
 
 def statistics_table(trace: Trace, maps: Sequence[HeatMap]) -> Table:
-    """Return a table of the statistics of each head."""
-    shown = {one.head_ref for one in maps}
+    """Return a table of the statistics of each head that has a heat map."""
+    shown = {heat_map.head_ref for heat_map in maps}
     table = Table(box=None, pad_edge=False)
     for name in ("head", "entropy", "distance", "diagonality", "on specials"):
         table.add_column(name, justify="left" if name == "head" else "right")
-    for one in head_statistics(trace):
-        if one.head_ref in shown:
-            numbers = (one.entropy, one.distance, one.diagonality, one.special_share)
-            table.add_row(str(one.head_ref), *("" if number is None else f"{number:.2f}" for number in numbers))
+    for head in head_statistics(trace):
+        if head.head_ref in shown:
+            numbers = (head.entropy, head.distance, head.diagonality, head.special_share)
+            table.add_row(str(head.head_ref), *("" if number is None else f"{number:.2f}" for number in numbers))
     return table
 
 
-def _head(labels: Sequence[str], margin: int) -> Iterator[Text]:
+def _header(labels: Sequence[str], margin: int) -> Iterator[Text]:
     """Yield the column labels, written vertically."""
-    shown = [_plain(label)[:TALLEST] for label in labels]
+    shown = [_plain(label)[:MAX_LABEL_HEIGHT] for label in labels]
     height = max(map(len, shown))
     for row in range(height):
-        letters = "".join(f"{label.rjust(height)[row]:<{CELL}}" for label in shown)
+        letters = "".join(f"{label.rjust(height)[row]:<{CELL_WIDTH}}" for label in shown)
         yield Text(" " * (margin + 1) + letters, no_wrap=True)
 
 
 def _cell(weight: float, is_allowed: bool, has_colour: bool) -> Text:
     if not is_allowed:
-        return Text(f"{MASKED:<{CELL}}", style="dim")
+        return Text(f"{MASKED:<{CELL_WIDTH}}", style="dim")
     if has_colour:
         red, green, blue = weight_color(weight)
-        return Text(" " * CELL, style=Style(bgcolor=f"rgb({red},{green},{blue})"))
-    return Text(SHADES[min(len(SHADES) - 1, int(weight * len(SHADES)))] * CELL)
+        return Text(" " * CELL_WIDTH, style=Style(bgcolor=f"rgb({red},{green},{blue})"))
+    return Text(SHADES[min(len(SHADES) - 1, int(weight * len(SHADES)))] * CELL_WIDTH)
 
 
 def _plain(label: str) -> str:

@@ -1,7 +1,7 @@
 """The `clearhead` command: its subcommands, exit codes and error messages.
 
-Exit codes: 0 success, 1 internal error, 2 user error (one line on stderr), 130 and 143 interrupted (`serve`: 0 after
-SIGTERM).
+Exit codes: 0 success, 1 internal error, 2 user error (one line on stderr), 128 plus the number of the signal that
+interrupted the command (130 Ctrl-C, 141 closed pipe, 143 SIGTERM). `serve` returns 0 after SIGTERM.
 """
 
 import errno
@@ -30,11 +30,11 @@ COMMANDS = {
     "score": "Score given translations by their log-probability.",
     "align": "Align the words of given translations.",
     "shortlist": "Learn a vocabulary shortlist for faster translation.",
-    "evaluate": "Evaluate a model on a test set; scores come with their signatures.",
+    "evaluate": "Evaluate a model on a test set, or compare two models.",
     "inspect": "Show the attention of every head of every layer for one input.",
     "export": "Export a model to another toolkit's format.",
     "serve": "Serve models over HTTP, with an inspection page.",
-    "study": "Measure a claim about Transformers, with a decision rule, a table and plots.",
+    "study": "Test a claim about Transformers in an experiment with a fixed decision rule.",
     "info": "Show the contents of a model folder.",
     "runs": "List training runs with their state, score and size.",
     "plot": "Plot the curves of a training run.",
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "clearhead"
         message = getattr(error, "format_message", error.__str__)()
-        return _fail(f"{path}: {' '.join(message.split())} See {path} --help.")
+        return _fail(f"{path}: {' '.join(message.split()).removesuffix('.')}. See {path} --help.")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of a pipe such as `| head` has closed it
@@ -141,7 +141,7 @@ def _fail(line: str) -> int:
 
 
 def _fail_without_package(error: ModuleNotFoundError, arguments: Sequence[str]) -> int:
-    """Print which extra installs the package that a command needs. Raises `error` if no extra does."""
+    """Print which extra contains the missing package and return exit code 2; raise `error` if no extra does."""
     from clearhead.extras import missing_package
 
     command = next((word for word in arguments if word in COMMANDS), "")

@@ -15,22 +15,23 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.", sho
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...", help="Training files of the format of --task; also .gz, .zst.", show_default=False
+        metavar="FILE", help="Training files in the format of --task; may be .gz or .zst.", show_default=False
     ),
 ]
 TestFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...",
-        help="Test files in the format of the training files; also .gz, .zst.",
+        metavar="FILE",
+        help="Test files in the format of the training files; may be .gz or .zst.",
         show_default=False,
     ),
 ]
 PairFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES...",
-        help="Pairs as .tsv, .csv, .jsonl or .parquet, or two line files; also .gz, .zst.",
+        metavar="FILE",
+        help="Sentence pairs: a .tsv, .csv, .jsonl or .parquet file, or two text files with one sentence per line; "
+        "may be .gz or .zst.",
         show_default=False,
     ),
 ]
@@ -39,13 +40,13 @@ ColumnsOption = Annotated[
     typer.Option(
         "--columns",
         metavar="NAME=COLUMN,...",
-        help="Columns of the table by number or header name: text=2,label=3 or source=en,target=de.",
+        help="Columns to read from the table, by number or header name: text=2,label=3 or source=en,target=de.",
         show_default=False,
     ),
 ]
 Images = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[IMAGE.png...]", help="PNG files, for image models.", show_default=False),
+    typer.Argument(metavar="IMAGE.png", help="PNG files, for image models.", show_default=False),
 ]
 Settings = Annotated[
     list[str],
@@ -53,11 +54,32 @@ Settings = Annotated[
         "--set", metavar="SECTION.FIELD=VALUE", help="Set any setting, such as model.dropout=0.3; repeatable."
     ),
 ]
+DecodingSettings = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="decoding.FIELD=VALUE",
+        help="Set a decoding setting, such as decoding.length_penalty=0.8; repeatable.",
+    ),
+]
+EvaluationSettings = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Set a decoding or table setting, such as decoding.length_penalty=0.8 or data.header=no; repeatable.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Threads = Annotated[int, typer.Option("--threads", min=0, help="Number of threads; 0: one per core.")]
 Tag = Annotated[str, typer.Option("--tag", help="Source tag (language or domain), for models trained with tags.")]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device; auto: a GPU if available.")]
-Beam = Annotated[int | None, typer.Option("--beam", help="Beam size; 1 is greedy search. [default: the model's, 4]")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device; auto: a GPU if one is available.")
+]
+Beam = Annotated[
+    int | None,
+    typer.Option("--beam", help="Beam size; 1: greedy search. [default: the model's beam size, usually 4]"),
+]
 ComputeType = Annotated[
     Literal["float32", "int8"],
     typer.Option("--compute-type", help="int8 is smaller, faster and slightly less accurate."),
@@ -85,7 +107,10 @@ LongLines = Annotated[
 Alternatives = Annotated[
     int | None,
     typer.Option(
-        "--alternatives-at", metavar="POSITION", min=0, help="List --n-best alternative tokens at this output position."
+        "--alternatives-at",
+        metavar="POSITION",
+        min=0,
+        help="Print --n-best outputs that differ in the token at this position, counted from 0.",
     ),
 ]
 
@@ -108,12 +133,12 @@ def table_settings(assignments: list[str], columns: str) -> dict[str, Any]:
     from clearhead.config import parse_assignments
     from clearhead.data.readers.tables import TABLE_FIELDS
 
-    given = parse_assignments([each for each in assignments if each.startswith("data.")]).get("data", {})
-    for name in given:
+    data = parse_assignments([each for each in assignments if each.startswith("data.")]).get("data", {})
+    for name in data:
         if name not in TABLE_FIELDS:
-            known = ", ".join(f"data.{field}" for field in TABLE_FIELDS)
-            raise ConfigError(f"--set data.{name} has no effect on a trained model; expected one of {known}")
-    return {**given, "columns": columns} if columns else dict(given)
+            expected = ", ".join(f"data.{field}" for field in TABLE_FIELDS)
+            raise ConfigError(f"--set data.{name} has no effect on a trained model; expected one of {expected}")
+    return {**data, "columns": columns} if columns else dict(data)
 
 
 def decoding_settings(
@@ -125,6 +150,6 @@ def decoding_settings(
     settings = parse_assignments(assignments)
     for section in settings:
         if section != "decoding":
-            raise ConfigError(f"--set {section}.… has no effect on a trained model; expected decoding.…")
-    given = {name: value for name, value in {"beam_size": beam, **(options or {})}.items() if value is not None}
-    return merge(settings.get("decoding", {}), given)
+            raise ConfigError(f"--set {section}.FIELD has no effect on a trained model; expected decoding.FIELD")
+    overrides = {name: value for name, value in {"beam_size": beam, **(options or {})}.items() if value is not None}
+    return merge(settings.get("decoding", {}), overrides)

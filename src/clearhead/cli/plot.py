@@ -16,20 +16,27 @@ from clearhead.errors import ConfigError, TrainingError
 from clearhead.study.harness.charts import Chart, Series
 
 if TYPE_CHECKING:
-    from clearhead.study.harness.charts import Chart
     from clearhead.training.checkpoint.run_history import Point, RunCurves
 
-
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+HEIGHT = 8  # lines
+MARGIN = 10  # characters for the labels of the y axis
+# Bit of each dot of a character, by column and row from the top (Unicode block Braille Patterns).
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+BRAILLE = 0x2800
+Cells = list[list[int]]
 
 
 @app.command()
 def plot(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Image to write: .png or .svg.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a training run.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write an image: .png or .svg.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plot loss, validation score and learning rate of a run, also of one in progress.
+    """Plot loss, validation score and learning rate of a finished or running training.
 
     Example: clearhead plot runs/de --out curves.png
     """
@@ -43,7 +50,7 @@ def plot(
     if as_json:
         print(json.dumps(curves.to_json(), ensure_ascii=False))
         return
-    _show(charts)
+    _print_charts(charts)
 
 
 def _form(out: Path) -> Literal["png", "svg"]:
@@ -54,27 +61,26 @@ def _form(out: Path) -> Literal["png", "svg"]:
     raise ConfigError(f"--out {out}: expected a name that ends in .png or .svg")
 
 
-def _charts(curves: "RunCurves", folder: Path) -> "list[Chart]":
+def _charts(curves: "RunCurves", folder: Path) -> list[Chart]:
     """Return a chart for each quantity that the run recorded."""
-    from clearhead.study.harness.charts import Chart, Series
 
-    def chart(name: str, label: str, lines: "dict[str, list[Point] | tuple[Point, ...]]") -> "Chart":
+    def chart(name: str, label: str, lines: "dict[str, list[Point] | tuple[Point, ...]]") -> Chart:
         series = [Series(line, [(step, [value]) for step, value in points]) for line, points in lines.items() if points]
         return Chart(name, f"{folder}: {label}", "update", label, series)
 
-    found = [
+    charts = [
         chart(
             "loss",
-            "loss a token",
+            "loss per token",
             {"training (mean of the last updates)": list(curves.loss), "validation": list(curves.valid_loss)},
         ),
         chart("score", f"validation {curves.score_name}", {curves.score_name: list(curves.score)}),
         chart("rate", "learning rate", {"learning rate": list(curves.rate)}),
     ]
-    return [one for one in found if one.series]
+    return [chart for chart in charts if chart.series]
 
 
-def _write(out: Path, charts: "list[Chart]", form: Literal["png", "svg"]) -> None:
+def _write(out: Path, charts: list[Chart], form: Literal["png", "svg"]) -> None:
     from clearhead.files import write_atomically
     from clearhead.study.harness.charts import draw_all, require_matplotlib
 
@@ -85,20 +91,12 @@ def _write(out: Path, charts: "list[Chart]", form: Literal["png", "svg"]) -> Non
         raise TrainingError(f"cannot write {out}: {error.strerror}; choose another file") from error
 
 
-def _show(charts: "list[Chart]") -> None:
+def _print_charts(charts: list[Chart]) -> None:
     from shutil import get_terminal_size
 
     width = min(100, get_terminal_size().columns)
-    for one in charts:
-        print("\n".join(draw(one, width)), end="\n\n")
-
-
-HEIGHT = 8  # lines
-MARGIN = 10  # characters for the labels of the y axis
-# Bit of each dot of a character, by column and row from the top (Unicode block Braille Patterns).
-DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-BRAILLE = 0x2800
-Cells = list[list[int]]
+    for chart in charts:
+        print("\n".join(draw(chart, width)), end="\n\n")
 
 
 def draw(chart: Chart, width: int, height: int = HEIGHT) -> Iterator[str]:
@@ -109,7 +107,7 @@ def draw(chart: Chart, width: int, height: int = HEIGHT) -> Iterator[str]:
     first, last = _span([x for x, _ in points])
     cells: Cells = [[0] * columns for _ in range(height)]
     for series in chart.series:
-        _line(cells, [((x - first) / (last - first), (y - low) / (high - low)) for x, y in means(series)])
+        _draw_line(cells, [((x - first) / (last - first), (y - low) / (high - low)) for x, y in means(series)])
     yield chart.title
     for row, line in enumerate(cells):
         label = {0: high, height // 2: (low + high) / 2, height - 1: low}.get(row)
@@ -135,12 +133,12 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _line(cells: Cells, points: Sequence[tuple[float, float]]) -> None:
+def _draw_line(cells: Cells, points: Sequence[tuple[float, float]]) -> None:
     """Draw a polyline into the cells; points are fractions of width and height."""
     right, top = 2 * len(cells[0]) - 1, 4 * len(cells) - 1
     dots = [(round(x * right), round((1 - y) * top)) for x, y in points]
     for (x, y), (to_x, to_y) in zip(dots, dots[1:] or dots, strict=False):
         length = max(1, abs(to_x - x), abs(to_y - y))
-        for part in range(length + 1):
-            column, row = round(x + (to_x - x) * part / length), round(y + (to_y - y) * part / length)
+        for step in range(length + 1):
+            column, row = round(x + (to_x - x) * step / length), round(y + (to_y - y) * step / length)
             cells[row // 4][column // 2] |= DOTS[column % 2][row % 4]

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 def stderr_progress(*columns: ProgressColumn, console: Console, disable: bool = False) -> Progress:
     """Return a bar on the console of stderr.
 
-    redirect_stdout=False, because rich would otherwise print to the console what a command writes to stdout, even if
-    stdout is a file.
+    By default, rich redirects stdout to this console, also if stdout is a file; redirect_stdout=False prevents this.
     """
     return Progress(*columns, console=console, disable=disable, transient=True, redirect_stdout=False)
 
@@ -27,22 +26,23 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def line_bar(size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for a stream of lines; call the yielded function with the lines and bytes of each batch."""
+    """Show a bar for a stream of lines of `size` bytes; yield a function that adds the lines and bytes of a batch."""
     columns = (BarColumn(24), TextColumn("{task.fields[lines]:,} lines  {task.fields[rate]:,.0f} lines/s"))
-    began, lines, read = time.monotonic(), 0, 0
+    start, num_lines, num_bytes = time.monotonic(), 0, 0
     with stderr_progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=size, lines=0, rate=0.0)
 
         def advance(more_lines: int, more_bytes: int) -> None:
-            nonlocal lines, read
-            lines, read = lines + more_lines, read + more_bytes
-            bar.update(task, completed=read, lines=lines, rate=lines / max(1e-9, time.monotonic() - began))
+            nonlocal num_lines, num_bytes
+            num_lines, num_bytes = num_lines + more_lines, num_bytes + more_bytes
+            rate = num_lines / max(1e-9, time.monotonic() - start)
+            bar.update(task, completed=num_bytes, lines=num_lines, rate=rate)
 
         yield advance
 
 
-def clock(seconds: float) -> str:
-    """Return minutes and seconds, or hours too, rounded up: 0:00 means that nothing is left."""
+def format_remaining_time(seconds: float) -> str:
+    """Return a duration as m:ss or h:mm:ss, rounded up, so that 0:00 is shown only if no time is left."""
     whole = math.ceil(seconds)
     hours, minutes = whole // 3600, whole % 3600 // 60
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

@@ -12,7 +12,7 @@ from clearhead.cli.options import Json
 if TYPE_CHECKING:
     from clearhead.training.checkpoint.run_history import RunStatus
 
-WIDE = 240  # characters, if the output is not a terminal
+TABLE_WIDTH = 240  # characters, if the output is not a terminal
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -21,27 +21,27 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def runs(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="Folders to search for runs. [default: current folder]"),
+        typer.Argument(metavar="DIR", help="Folders to search for runs. [default: current folder]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List training runs with their state, updates, best score, minutes and parameters.
+    """List training runs with their state, number of updates, best score, training time and number of parameters.
 
     Example: clearhead runs runs
     """
     from clearhead.training.checkpoint.run_history import find_runs
 
-    found = find_runs(folders or [Path()])
+    statuses = find_runs(folders or [Path()])
     if as_json:
-        print(json.dumps([run.to_json() for run in found], ensure_ascii=False))
+        print(json.dumps([status.to_json() for status in statuses], ensure_ascii=False))
         return
-    if not found:
-        print(f"no runs below {', '.join(map(str, folders or ())) or 'the current folder'}")
+    if not statuses:
+        print(f"no training runs found in {', '.join(map(str, folders or ())) or 'the current folder'}")
         return
-    _show(found)
+    _print_table(statuses)
 
 
-def _show(found: "list[RunStatus]") -> None:
+def _print_table(statuses: "list[RunStatus]") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -49,13 +49,13 @@ def _show(found: "list[RunStatus]") -> None:
     table.add_column("run", overflow="fold")
     for name in ("task", "state", "updates", "best score", "minutes", "parameters"):
         table.add_column(name, justify="left" if name in ("task", "state") else "right", no_wrap=True)
-    for run in found:
-        table.add_row(*_cells(run))
+    for status in statuses:
+        table.add_row(*_cells(status))
     is_terminal = sys.stdout.isatty()
-    Console(highlight=False, markup=False, width=None if is_terminal else WIDE).print(table)
-    for run in found:
-        if run.problem:
-            print(f"{run.folder}: {run.problem}")
+    Console(highlight=False, markup=False, width=None if is_terminal else TABLE_WIDTH).print(table)
+    for status in statuses:
+        if status.problem:
+            print(f"{status.folder}: {status.problem}")
 
 
 def _cells(run: "RunStatus") -> list[str]:

@@ -7,11 +7,11 @@ import typer
 from clearhead.cli.options import (
     ColumnsOption,
     ComputeType,
+    DecodingSettings,
     EngineName,
     Folder,
     Json,
     PairFiles,
-    Settings,
     Tag,
     Threads,
     decoding_settings,
@@ -37,13 +37,13 @@ def score(
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     as_json: Json = False,
-    settings: Settings = [],  # noqa: B006
+    settings: DecodingSettings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
     """Print the log-probability of each given translation under a model, one line per pair.
 
-    With --json each pair gives one object with the sum, the score by which search ranks hypotheses, and the
-    log-probability of every token. A skipped pair gives an empty line; --json states the reason.
+    With --json each pair gives one object with the sum, the normalised score that ranks hypotheses in beam search, and
+    the log-probability of every token. A skipped pair gives an empty line; --json states the reason.
 
     Example: clearhead score runs/de test.tsv
     """
@@ -60,9 +60,8 @@ def score(
     use_threads(threads)
     model = load(folder, tag, engine=engine, compute_type=compute_type)
     if model.config.task != "translate":
-        fitting = get_task(model.config.task).verb
         problem = f"{folder} was trained for the task {model.config.task}: it cannot score translations"
-        raise TaskError(f"{problem}. Use clearhead {fitting} {folder}")
+        raise TaskError(f"{problem}. Use clearhead {get_task(model.config.task).verb} {folder}")
     model = model.with_table(table_settings([], columns))
     decoding = model.decoding(verb="score", **decoding_settings(settings, None))
 

@@ -18,35 +18,39 @@ if TYPE_CHECKING:
     from clearhead.serving.middleware import Limits
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-LOCAL = ("127.0.0.1", "localhost", "::1")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 @app.command()
 def serve(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR [DIR2]", help="Model folders; the page can compare two.")
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Model folders; the page can compare two.")],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL[0],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all interfaces.")] = LOCAL_HOSTS[
+        0
+    ],
     tag: Tag = "",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     threads: Threads = 0,
     idle_seconds: Annotated[
-        int, typer.Option(min=1, help="Close a connection that sends no request for this long.")
+        int, typer.Option(min=1, help="Close a connection that has sent no request for this time.")
     ] = 20,
-    body_seconds: Annotated[int, typer.Option(min=1, help="Time for the body of a request to arrive.")] = 30,
+    body_seconds: Annotated[int, typer.Option(min=1, help="Maximum time for receiving the body of a request.")] = 30,
     shutdown_seconds: Annotated[
-        int, typer.Option(min=0, help="Time for running requests to finish after SIGTERM or Ctrl-C.")
+        int, typer.Option(min=0, help="Maximum time for running requests to finish after SIGTERM or Ctrl-C.")
     ] = 8,
     max_connections: Annotated[
         int | None,
-        typer.Option(min=1, help="Answer 503 to further connections. [default: 512, fewer if ulimit -n requires it]"),
+        typer.Option(
+            min=1,
+            help="Maximum number of connections; further ones receive status 503. "
+            "[default: 512, fewer if ulimit -n requires it]",
+        ),
     ] = None,
 ) -> None:
-    """Serve models over HTTP, with an inspection page. The server and the page open no connections to other hosts.
+    """Serve models over HTTP, with an inspection page. The server and the page do not connect to other hosts.
 
-    SIGTERM and Ctrl-C let running requests finish; a second signal stops the server at once.
+    After SIGTERM or Ctrl-C, running requests may finish; a second signal stops the server at once.
 
     Example: clearhead serve runs/de
     """
@@ -81,7 +85,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
         for model in models.values():
             model.require_tag()
             model.require_engine()
-        application = make_app(models, limits, frozenset(LOCAL if host in LOCAL else ()))
+        application = make_app(models, limits, frozenset(LOCAL_HOSTS if host in LOCAL_HOSTS else ()))
         _print_address(host, listener.getsockname()[1])
         server = Server(application, limits)
         server.run(sockets=[listener])
@@ -97,7 +101,7 @@ def _run(load_all: "Callable[[], list[Model]]", host: str, port: int, limits: "L
 def _print_address(host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"Serving on http://{shown}:{port} (Ctrl-C stops the server)", file=sys.stderr)
-    if host not in LOCAL:
+    if host not in LOCAL_HOSTS:
         print(f"warning: other machines can reach {host} without authentication", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""`clearhead shortlist`: learn a vocabulary shortlist, which makes translation faster."""
+"""`clearhead shortlist`: learn a vocabulary shortlist for faster translation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,19 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def shortlist(
     folder: Folder,
     files: PairFiles,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.", show_default=False)],
-    best: Annotated[int, typer.Option("--best", min=1, help="Number of target tokens per source token.")] = 50,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Shortlist file to write.", show_default=False)],
+    best: Annotated[int, typer.Option("--best", min=1, help="Number of listed target tokens per source token.")] = 50,
     frequent: Annotated[
         int, typer.Option("--frequent", min=0, help="Number of most frequent target tokens, allowed in every sentence.")
     ] = 100,
     columns: ColumnsOption = "",
     tag: Tag = "",
 ) -> None:
-    """Learn from training pairs which target tokens each source token may translate to.
+    """Learn a vocabulary shortlist: for each source token, the target tokens that it may be translated to.
 
-    With `clearhead translate --shortlist FILE` the output layer computes only these tokens, which is faster with a
-    large vocabulary. A translation cannot contain a token that is not in the shortlists of its source tokens.
+    With `clearhead translate --shortlist FILE` the output layer computes the logits of listed tokens only, which is
+    faster with a large vocabulary. A translation then contains only tokens listed for its source tokens, and the
+    --frequent ones.
 
     Example: clearhead shortlist runs/de pairs.tsv --out runs/de.shortlist
     """
@@ -42,7 +43,8 @@ def shortlist(
     learned = model.learn_shortlist(corpus.records, best, frequent)
     learned.save(out)
     typer.echo(
-        f"wrote {out}: from {len(corpus.records):,} pairs, {learned.mean_length:.1f} tokens per source token on "
-        f"average and {len(learned.frequent_F)} for every sentence, of {learned.vocab_size:,}",
+        f"shortlist saved to {out}: learned from {len(corpus.records):,} pairs; on average "
+        f"{learned.mean_length:.1f} tokens per source token, and {len(learned.frequent_F)} for every sentence, of "
+        f"{learned.vocab_size:,} in the vocabulary",
         err=True,
     )

@@ -20,30 +20,31 @@ if TYPE_CHECKING:
 
 MAX_LINES = 2048  # per batch: enough to group similar lengths, few enough for memory
 MAX_WAIT = 0.02  # seconds without a new line after which a batch is complete
+_LINE_BREAK = re.compile(r"\r\n|[\n\r]")
 
 
 def batches(lines: Iterable[str], max_lines: int = MAX_LINES, max_wait: float = MAX_WAIT) -> Iterator[list[str]]:
-    """Yield the lines in order, at most `max_lines` at a time; a read error is raised after the lines before it."""
-    waiting: queue.Queue[str | Exception | None] = queue.Queue(2 * max_lines)
+    """Yield the lines in batches of at most `max_lines`; a read error is raised after the lines that precede it."""
+    lines_read: queue.Queue[str | Exception | None] = queue.Queue(2 * max_lines)  # None: end of input
 
     def read() -> None:
         try:
             for line in lines:
-                waiting.put(line)
-            waiting.put(None)
+                lines_read.put(line)
+            lines_read.put(None)
         except Exception as error:
-            waiting.put(error)
+            lines_read.put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
         batch: list[str] = []
-        item = waiting.get()
+        item = lines_read.get()
         while isinstance(item, str):
             batch.append(item)
             if len(batch) == max_lines:
                 break
             try:
-                item = waiting.get(timeout=max_wait)
+                item = lines_read.get(timeout=max_wait)
             except queue.Empty:
                 break
         if batch:
@@ -63,10 +64,10 @@ def stdin_batches(max_lines: int = MAX_LINES) -> Iterator[list[str]]:
 
 
 def with_progress(groups: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield the batches and show a progress bar on stderr, if nothing else is written to or read from the terminal.
+    """Yield the batches and show a progress bar on stderr, unless stdin or stdout is a terminal.
 
-    The bar knows the remaining time if standard input is an uncompressed file. There is none if stdout is a pipe: the
-    next program, such as `head`, may print to the same terminal.
+    The bar includes the remaining time if standard input is an uncompressed file. If stdout is a pipe, no bar is shown,
+    because the next program, such as `head`, may print to the same terminal.
     """
     if not sys.stderr.isatty() or sys.stdout.isatty() or sys.stdin.isatty() or _is_pipe(sys.stdout):
         yield from groups
@@ -101,7 +102,7 @@ def _stdin_size() -> int | None:
 
 
 def _prompted(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Prompt for each line. `input()` would write its prompt to stdout, between the results."""
+    """Prompt for each line on stderr; `input()` would write its prompt to stdout, between the results."""
     print("Type a line; Ctrl-D ends.", file=sys.stderr)
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
@@ -109,9 +110,6 @@ def _prompted(lines: Iterator[str]) -> Iterator[list[str]]:
         if line is None:
             return
         yield [line]
-
-
-_LINE_BREAK = re.compile(r"\r\n|[\n\r]")
 
 
 def answer_lines(
@@ -127,7 +125,7 @@ def answer_lines(
             first += len(lines)
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
-            print(f"interrupted: the output ends with that of line {first - 1:,}", file=sys.stderr)
+            print(f"interrupted: the output is complete up to line {first - 1:,}", file=sys.stderr)
         raise
     if report := long_texts.report():
         print(report, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`clearhead study`: measure a claim; print a table and a verdict by a rule that was fixed in advance; draw plots."""
+"""`clearhead study`: test a claim in an experiment; print a table and the verdict of its decision rule; draw plots."""
 
 import json
 import sys
@@ -21,25 +21,26 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the study. [default: list all]")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the study. [default: list all]")] = "",
     minutes: Annotated[
         float | None,
         typer.Option(
             "--minutes",
-            help="Time on 2 cores for the default number of seeds; more seeds take longer. [default: by study]",
+            help="Time on 2 cores for the default number of seeds; more seeds take longer. [default: set by the study]",
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds. [default: by study]")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Run the long version.")] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds. [default: set by the study]")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Run the full size, with more data and seeds (hours).")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for results and plots. [default: studies/NAME]")
     ] = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:
-    """Measure a claim about Transformers: table, plots, raw results, and a verdict by a rule fixed in advance.
+    """Test a claim about Transformers in an experiment: a table, plots, raw results and a verdict.
 
-    An interrupted study resumes; a larger --seeds adds seeds to the existing results.
+    The verdict follows from a decision rule that was fixed before the experiment. To resume an interrupted study, run
+    the same command again; a larger --seeds adds seeds to the existing results.
 
     Example: clearhead study order --out studies/order
     """
@@ -64,17 +65,19 @@ def study(
 def _list(size: str, as_json: bool) -> None:
     from clearhead.study.registry import STUDIES
 
-    listed = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
+    studies = [sizes[size] for sizes in STUDIES.values()]  # type: ignore[index]
     if as_json:
-        record = [
-            {"name": one.info.name, "claim_id": one.info.claim_id, "claim": one.info.claim, "minutes": one.minutes,
-             "seeds": one.seeds, "rule": [each.statement for each in one.info.rule.requirements]} for one in listed
+        records = [
+            {"name": study.info.name, "claim_id": study.info.claim_id, "claim": study.info.claim,
+             "minutes": study.minutes, "seeds": study.seeds,
+             "rule": [requirement.statement for requirement in study.info.rule.requirements]} for study in studies
         ]  # fmt: skip
-        print(json.dumps(record, ensure_ascii=False))
+        print(json.dumps(records, ensure_ascii=False))
         return
-    for one in listed:
-        print(f"{one.info.name:<12} {one.info.claim_id:<4} {one.minutes:>4.0f} min  {one.info.claim}")
-    print(f"all {len(listed)}: at most {sum(one.minutes for one in listed):,.0f} minutes on 2 cores", file=sys.stderr)
+    for study in studies:
+        print(f"{study.info.name:<12} {study.info.claim_id:<4} {study.minutes:>4.0f} min  {study.info.claim}")
+    minutes = sum(study.minutes for study in studies)
+    print(f"all {len(studies)}: at most {minutes:,.0f} minutes on 2 cores", file=sys.stderr)
 
 
 def _show(results: "Results") -> None:
@@ -84,9 +87,9 @@ def _show(results: "Results") -> None:
 
     console = Console(highlight=False, markup=False)
     console.print(_grid(fit_width(table_rows(results), console.width)))
-    for more in results.study.info.tables(results.findings):
-        console.print(f"\n{more.title}")
-        console.print(_grid(more.rows))
+    for table in results.study.info.tables(results.findings):
+        console.print(f"\n{table.title}")
+        console.print(_grid(table.rows))
     print("\n" + "\n".join(verdict_lines(results)))
     print(f"results and plots saved to {results.folder}", file=sys.stderr)
 
@@ -95,8 +98,8 @@ def _grid(rows: Sequence[Sequence[str]]) -> "Table":
     """Return a table; the first row is the header."""
     from rich.table import Table
 
-    heading, *body = rows
-    table = Table(*heading, box=None, pad_edge=False)
+    header, *body = rows
+    table = Table(*header, box=None, pad_edge=False)
     for row in body:
         table.add_row(*row)
     return table
@@ -125,21 +128,23 @@ class _ProgressDisplay:
         self._bar.stop()
 
     def resumed(self, done: int, total: int) -> None:
-        """Print how many cells were measured before."""
-        self._bar.console.print(f"{done} of {total} cells were measured before", markup=False)
+        """Print the number of cells (a condition with a seed) that an earlier run measured."""
+        self._bar.console.print(f"resuming: {done} of {total} cells are already measured", markup=False)
 
     def cell_started(self, cell: "Cell", done: int, total: int, seconds_left: float) -> None:
-        """Show the cell that is measured now."""
-        from clearhead.cli.progress_display import clock
-
+        """Show the cell that is being measured."""
         self._cell, self._total = f"{done + 1}/{total}  {cell}", total
+        text = self._describe(seconds_left)
         if self._is_plain:
-            print(f"{self._cell}  {clock(seconds_left)} left", file=sys.stderr, flush=True)
-        self._bar.update(self._task, total=total, description=f"{self._cell}  {clock(seconds_left)} left")
+            print(text, file=sys.stderr, flush=True)
+        self._bar.update(self._task, total=total, description=text)
 
     def progress(self, done: float, seconds_left: float) -> None:
         """Move the bar."""
-        from clearhead.cli.progress_display import clock
+        self._bar.update(self._task, completed=done, total=self._total, description=self._describe(seconds_left))
 
-        text = f"{self._cell}  {clock(seconds_left)} left"
-        self._bar.update(self._task, completed=done, total=self._total, description=text)
+    def _describe(self, seconds_left: float) -> str:
+        """Return the current cell and the remaining time of the study."""
+        from clearhead.cli.progress_display import format_remaining_time
+
+        return f"{self._cell}  {format_remaining_time(seconds_left)} left"

@@ -22,8 +22,8 @@ def tag(
 ) -> None:
     r"""Mark names and other spans in each line of standard input, as in "[Nairobi LOC] grows".
 
-    Brackets and backslashes of the text are printed as \[, \] and \\. With --json each line gives one object
-    with the spans and the words, each with its position in the line, counted in characters from 0. A long line is
+    Brackets and backslashes that occur in the text are printed as \[, \] and \\. With --json each line gives one
+    object with the spans and the words, each with its start and end in the line, in characters from 0. A long line is
     processed in overlapping windows.
 
     Example: clearhead tag runs/names < in.txt
@@ -37,7 +37,7 @@ def tag(
     warn_untrained(model)
 
     def answer(lines: list[str], first: int) -> Iterator[str]:
-        for found in model.tag_many(lines, first, long_texts=long_texts):
-            yield json.dumps(found.to_json(), ensure_ascii=False) if as_json else str(found)
+        for tagged in model.tag_many(lines, first, long_texts=long_texts):
+            yield json.dumps(tagged.to_json(), ensure_ascii=False) if as_json else str(tagged)
 
     answer_lines(answer, long_texts)

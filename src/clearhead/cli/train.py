@@ -27,9 +27,9 @@ TaskName = Annotated[
     str,
     typer.Option(
         "--task",
-        help="translate (pairs: .tsv, .csv, .jsonl, .parquet or two line files), classify (text and label: .tsv, "
-        ".csv, .jsonl, .parquet), tag (CoNLL), mlm, lm, denoise (plain text), image (folder of PNGs by class), "
-        "caption (path of a PNG and text, as a table). [default: translate]",
+        help="translate (sentence pairs: .tsv, .csv, .jsonl, .parquet or two text files), classify (text and label: "
+        ".tsv, .csv, .jsonl, .parquet), tag (CoNLL), mlm, lm or denoise (plain text), image (folder with a sub-folder "
+        "of PNG files per class), caption (table: path of a PNG file and text). [default: translate]",
     ),
 ]
 Start = Annotated[
@@ -43,8 +43,8 @@ OldValid = Annotated[
     typer.Option(
         "--old-valid",
         metavar="FILE [FILE]",
-        help="With --from: validation files of the pretrained model, scored before and after. "
-        "[default: saved by its run]",
+        help="With --from: validation files of the pretrained model, scored before and after fine-tuning. "
+        "[default: the records that its run saved]",
         show_default=False,
     ),
 ]
@@ -53,35 +53,36 @@ Replay = Annotated[
     typer.Option(
         "--replay",
         metavar="FILE [FILE]",
-        help="With --from: earlier training data to mix into each batch, which reduces forgetting.",
+        help="With --from: training data of the pretrained model to mix into each batch, which reduces forgetting.",
         show_default=False,
     ),
 ]
 ReplayShare = Annotated[
     float | None,
-    typer.Option("--replay-share", help="Share of each batch from --replay. [default: 0.2]", show_default=False),
+    typer.Option("--replay-share", help="Fraction of each batch from --replay. [default: 0.2]", show_default=False),
 ]
 Preset = Annotated[
     str,
     typer.Option(
         "--preset",
         help="tiny, small, paper-base, paper-big, bert-base, bert-large (mlm), gpt2 (lm), t5-small (denoise), "
-        "vit-tiny (image). [default: by amount of data]",
+        "vit-tiny (image). [default: chosen by the amount of data]",
     ),
 ]
-Recipe = Annotated[Path | None, typer.Option("--recipe", help="Settings from a TOML file.")]
-Minutes = Annotated[float | None, typer.Option("--minutes", min=0.01, help="Training time.")]
-Epochs = Annotated[float | None, typer.Option("--epochs", min=0.01, help="Passes over the data.")]
+Recipe = Annotated[Path | None, typer.Option("--recipe", help="TOML file with settings; --set overrides it.")]
+Minutes = Annotated[float | None, typer.Option("--minutes", min=0.01, help="Training time in minutes.")]
+Epochs = Annotated[float | None, typer.Option("--epochs", min=0.01, help="Number of passes over the data.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Number of updates.")]
 Languages = Annotated[
-    str, typer.Option("--languages", metavar="SOURCE:TARGET", help="Translation: language codes, such as en:de.")
+    str,
+    typer.Option("--languages", metavar="SOURCE:TARGET", help="Language codes of a translation model, such as en:de."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan with estimated time and memory, without training.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out; repeat its command with this option.")]
-Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard event files to DIR/tensorboard.")]
+Tensorboard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard event files to OUT/tensorboard.")]
 
 
 @app.command()
@@ -111,8 +112,8 @@ def train(
 ) -> int:
     """Train a model for --task on your own data.
 
-    Settings that are not given are chosen from the amount of data and the training time, and printed with the reason.
-    Several processes: torchrun --nproc-per-node 2 -m clearhead train ... (docs/scale.md).
+    Unset settings are chosen by the amount of data and the training time, and printed with the reason. To train in
+    several processes, run torchrun --nproc-per-node 2 -m clearhead train ... (docs/scale.md).
 
     Example: clearhead train pairs.tsv --out runs/de --minutes 10
     """
@@ -142,7 +143,7 @@ def _report(result: "TrainingResult", out: Path) -> int:
     if not is_first_process():
         return code
     if signal_number:
-        print(f"interrupted; the best model so far is in {out}; --resume continues the run", file=sys.stderr)
+        print(f"interrupted; the best model so far is in {out}; --resume resumes the run", file=sys.stderr)
         return code
     validation = result.validation
     print(f"{validation.figure} {validation.signature} (validation)")
@@ -150,7 +151,7 @@ def _report(result: "TrainingResult", out: Path) -> int:
         print(validation.outputs)
     if validation.warning:
         print(f"Model saved to {out}.")
-        print(f"warning: {validation.warning}; --dry-run estimates how long", file=sys.stderr)
+        print(f"warning: {validation.warning}; --dry-run estimates the training time", file=sys.stderr)
     else:
         print(f"Model saved to {out}. Next: clearhead {result.verb} {out}")
     return code

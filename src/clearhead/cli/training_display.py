@@ -6,7 +6,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 
-from clearhead.cli.progress_display import clock, stderr_progress
+from clearhead.cli.progress_display import format_remaining_time, stderr_progress
 from clearhead.tasks.trainable.task import Validation
 from clearhead.training.distributed.process_group import is_first_process
 from clearhead.training.loop.callbacks import Callback
@@ -25,23 +25,23 @@ def describe(progress: TrainingProgress) -> str:
     best = f"best {progress.best.figure}" if progress.best else "not validated yet"
     return (
         f"loss {progress.loss:.3f}  {best}  {progress.tokens_per_second:,.0f} {progress.unit}/s  "
-        f"{clock(progress.seconds_left)} left"
+        f"{format_remaining_time(progress.seconds_left)} left"
     )
 
 
 def describe_validation(step: int, validation: Validation, is_best: bool) -> str:
-    """Return a validation in one line."""
+    """Return the scores of a validation in one line, with a star if it is the best so far."""
     star = " *" if is_best else ""
     return f"step {step:,}: {validation.describe()}  perplexity {validation.perplexity:.2f}{star}"
 
 
 def describe_work(done: int, total: int) -> str:
-    """Return the finished and the total amount, such as 3/7."""
+    """Return the finished and the total amount of work, such as 3/7; a total of 0 is unknown."""
     return f"{done:,}/{total:,}" if total else f"{done:,}"
 
 
 class PlainDisplay(Callback):
-    """Callback that prints plain lines, at most one every 10 seconds."""
+    """Callback that prints plain lines; progress at most every 10 seconds."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -106,7 +106,7 @@ class LiveDisplay(Callback):
         self._bar.update(self._task, completed=progress.step, count=count, figures=describe(progress))
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Show a separate bar until the first update."""
+        """Show a separate bar for this work, until the first update of the training."""
         if what not in self._work:
             self._work[what] = self._bar.add_task("", total=total or None, count="", figures=what)
         self._bar.update(self._work[what], completed=done, total=total or None, count=describe_work(done, total))

@@ -13,6 +13,7 @@ from clearhead.cli.options import (
     Alternatives,
     Beam,
     ComputeType,
+    DecodingSettings,
     EngineName,
     Exclude,
     Folder,
@@ -21,7 +22,6 @@ from clearhead.cli.options import (
     Json,
     LongLines,
     NBest,
-    Settings,
     Tag,
     Threads,
     decoding_settings,
@@ -52,9 +52,9 @@ def translate(
     include: Include = None,
     exclude: Exclude = None,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Sample instead of beam search; see decoding.sampling.")
+        bool, typer.Option("--sample", help="Sample instead of beam search; settings: --set decoding.sampling.FIELD.")
     ] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Random seed for --sample.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed for --sample. [default: 0]")] = None,
     alternatives: Alternatives = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is generated.")] = False,
     split: Annotated[
@@ -68,19 +68,21 @@ def translate(
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
     shortlist: Annotated[
-        Path | None, typer.Option("--shortlist", metavar="FILE", help="Vocabulary shortlist of `clearhead shortlist`.")
+        Path | None,
+        typer.Option("--shortlist", metavar="FILE", help="Vocabulary shortlist written by `clearhead shortlist`."),
     ] = None,
     as_json: Json = False,
-    settings: Settings = [],  # noqa: B006
+    settings: DecodingSettings = [],  # noqa: B006
     threads: Threads = 0,
 ) -> None:
-    """Translate lines from standard input, in order; at a terminal, prompt for lines.
+    """Translate each line of standard input; at a terminal, prompt for lines.
 
-    A model trained on single sentences translates the sentences of a line separately and joins the translations.
-    Captioning models take image files instead. With --n-best N each line or image gives N output lines, empty ones if
-    the search found fewer hypotheses. With --json each line or image gives one object: `unmet_constraints` lists the
-    words of --include and --exclude that it violates, `parts` the parts of a line that was split. With --n-best,
-    --prefix, --include, --alternatives-at and --stream, long lines are skipped instead of split.
+    A model trained on single sentences translates the sentences of a line separately and joins the translations. For a
+    captioning model, name the image files instead. With --n-best N each line or image gives N output lines; if search
+    finds fewer hypotheses, the remaining lines are empty. With --json each line or image gives one object:
+    `unmet_constraints` lists the constraints of --prefix, --include and --exclude that the output violates, and `parts`
+    the parts of a line that was split. With --n-best, --prefix, --include, --alternatives-at or --stream, long lines
+    are skipped instead of split.
 
     Example: clearhead translate runs/de < in.txt > out.txt
     """
@@ -104,8 +106,8 @@ def translate(
     if images:
         _caption(model, images, decoding, options)
     else:
-        is_whole = stream or alternatives is not None or not can_be_split(n_best, decoding)
-        long_texts = LongTexts("skip" if long_lines == "split" and is_whole else long_lines)
+        is_unsplittable = stream or alternatives is not None or not can_be_split(n_best, decoding)
+        long_texts = LongTexts("skip" if long_lines == "split" and is_unsplittable else long_lines)
         _answer_lines(model, decoding, inference_engine, options, long_texts)
 
 
@@ -124,12 +126,14 @@ class _OutputOptions:
         """Raise DecodingError for options that exclude each other."""
         is_special = self.stream or self.alternatives is not None
         if is_special and has_images:
-            raise DecodingError("--stream and --alternatives-at are for lines of text, not for images; leave them out")
+            raise DecodingError("--stream and --alternatives-at need text input, not images; leave them out")
         if self.stream and (self.n_best > 1 or self.alternatives is not None):
-            raise DecodingError("--stream shows one translation; leave out --n-best and --alternatives-at, or --stream")
+            raise DecodingError(
+                "--stream prints one translation; leave out --n-best and --alternatives-at, or --stream"
+            )
         if self.shortlist is not None and (is_special or has_images):
             raise DecodingError(
-                "--shortlist is for lines of text, without --stream and --alternatives-at; leave one of them out"
+                "--shortlist needs text input, without --stream and --alternatives-at; leave one of them out"
             )
 
 
@@ -145,7 +149,7 @@ def _answer_lines(
     from clearhead.tasks.generated_text import Translation
 
     def translations(lines: list[str], first: int) -> Iterator[str]:
-        answers = model.translate_n_best(
+        results = model.translate_n_best(
             lines,
             options.n_best,
             decoding,
@@ -155,20 +159,20 @@ def _answer_lines(
             split=options.split,
             long_texts=long_texts,
         )
-        for line, hypotheses in zip(lines, answers, strict=True):
+        for line, hypotheses in zip(lines, results, strict=True):
             yield from _format(line, hypotheses, options)
 
     def alternatives(lines: list[str], first: int) -> Iterator[str]:
         assert options.alternatives is not None
         for number, line in enumerate(lines, first):
             try:
-                found = model.alternatives(
+                hypotheses = model.alternatives(
                     line, options.alternatives, options.n_best, settings=decoding, line=number, long_texts=long_texts
                 )
             except NoSuchPositionError as error:
                 print(error, file=sys.stderr)
-                found = [Translation.skipped()]
-            yield from _format(line, found, options)
+                hypotheses = [Translation.skipped()]
+            yield from _format(line, hypotheses, options)
 
     def streamed(lines: list[str], first: int) -> Iterator[str]:
         for number, line in enumerate(lines, first):
@@ -193,7 +197,10 @@ def _format(line: str, hypotheses: "list[Translation]", options: _OutputOptions)
 def _stream(
     model: "Model", line: str, decoding: "DecodingConfig", number: int, options: _OutputOptions, long_texts: "LongTexts"
 ) -> Iterator[str]:
-    """Print a translation while it is generated and yield the end of its line; with JSON yield an object per part."""
+    """Print a translation while it is generated and yield an empty string, which ends its line.
+
+    With JSON, yield an object per part and one for the whole translation instead.
+    """
     parts = model.stream_translation(line, settings=decoding, line=number, split=options.split, long_texts=long_texts)
     while True:
         try:

@@ -102,8 +102,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 class Config(Section):
     """All settings of a run, stored as `config.json` in a bundle."""
 
-    task: str = Field("translate", description="task of the model; clearhead.tasks.registry has all")
-    labels: tuple[str, ...] = Field((), description="names of the classes or tags; taken from the data")
+    task: str = Field("translate", description="task of the model; clearhead.tasks.registry lists all tasks")
+    labels: tuple[str, ...] = Field((), description="names of the classes or tags; taken from the training data")
     preset: str = Field("", description="preset that the settings are based on")
     model: ModelConfig = Field(default_factory=ModelConfig)
     tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
@@ -173,11 +173,11 @@ def override_decoding(config: Config, settings: Mapping[str, Any]) -> DecodingCo
         raise ConfigError(_format_validation_error(error, ("decoding",))) from None
 
 
-def _suggest(wrong: str, known: Mapping[str, Any]) -> str:
+def _suggest(wrong: str, valid_names: Mapping[str, Any]) -> str:
     """Return the known name closest to a wrong one, or all of them, as a sentence."""
-    close = difflib.get_close_matches(wrong.replace("_", ""), [*known], n=1, cutoff=0.5)
-    close = close or difflib.get_close_matches(wrong, [*known], n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}."
+    close = difflib.get_close_matches(wrong.replace("_", ""), [*valid_names], n=1, cutoff=0.5)
+    close = close or difflib.get_close_matches(wrong, [*valid_names], n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(valid_names)}."
 
 
 def _fields_at(path: tuple[str | int, ...]) -> dict[str, Any]:

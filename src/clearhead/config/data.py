@@ -112,7 +112,7 @@ class DataConfig(Section):
         return [tag.strip() for tag in value.split(",") if tag.strip()] if isinstance(value, str) else value
 
     def language_settings(self) -> dict[str, Any]:
-        """Return languages and split mode for the manifest; nothing if the task has neither."""
+        """Return languages and split mode for the manifest; an empty dictionary while `split` is still auto."""
         return {} if self.split == "auto" else {"languages": list(self.languages), "split": self.split}
 
     @field_validator("languages", mode="before")
@@ -139,8 +139,10 @@ class DataConfig(Section):
     def _check_validation_tags(self) -> Self:
         unknown = [tag for tag in self.validation_tags if tag not in self.source_tags]
         if unknown:
-            known = ", ".join(self.source_tags) or "none"
-            raise ValueError(f"expected tags of the training files ({known}), got {unknown[0]} for a validation file")
+            training_tags = ", ".join(self.source_tags) or "none"
+            raise ValueError(
+                f"expected tags of the training files ({training_tags}), got {unknown[0]} for a validation file"
+            )
         return self
 
     @field_validator("max_length_ratio")
@@ -155,7 +157,7 @@ def parse_columns(text: str) -> dict[str, str]:
     """Return `text=2,label=stars` as a dictionary; raise ValueError for another form."""
     columns: dict[str, str] = {}
     for part in text.split(",") if text.strip() else ():
-        name, equals, column = (each.strip() for each in part.partition("="))
+        name, equals, column = (item.strip() for item in part.partition("="))
         if not (name and equals and column) or name in columns or column == "0":
             raise ValueError(f"{COLUMNS_ADVICE}, got {text!r}")
         columns[name] = column

@@ -48,7 +48,8 @@ _HEAD_USING: dict[str, str] = {
     **dict.fromkeys(("num_decoder_layers", "tied_embeddings", "attention", "decoder_start_id"), "generation"),
     **dict.fromkeys(("pooling", "pooler"), "classification"),
 }
-_REQUIRED_VALUE: dict[str, tuple[str, str, tuple[str, ...]]] = {  # other field, the value it needs, families concerned
+# Fields that have an effect only if another field has a certain value: (other field, its value, families concerned).
+_REQUIRED_VALUE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "norm_groups": ("norm", "group", _TRANSFORMERS),
     "relative_buckets": ("positions", "relative", _TRANSFORMERS),
     "relative_max_distance": ("positions", "relative", _TRANSFORMERS),
@@ -62,7 +63,7 @@ _REJECTED_IF_UNUSED = (
     "residual", "attention_dropout",
 )  # fmt: skip
 _NORM_FIELDS = ("norm_epsilon", "norm_placement", "final_norm", "embedding_norm")
-_MAX_TABLE = 1 << 28  # values in a table of positions: 1 GiB
+_MAX_TABLE = 1 << 28  # maximum number of float32 values in a table of positions: 1 GiB
 _FAMILIES_OF_HEAD: dict[str, tuple[str, ...]] = {
     "generation": _GENERATORS,
     "classification": ("encoder", *RECURRENT, *IMAGE_FAMILIES),
@@ -299,7 +300,7 @@ class ModelConfig(Section):
 
     @property
     def can_drop_padding(self) -> bool:
-        """Whether training may leave padding out: batch norm counts it, and images have none."""
+        """Whether training may drop padding: batch norm includes it in its statistics, and images have none."""
         return self.norm != "batch" and not self.reads_images
 
     @property

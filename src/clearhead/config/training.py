@@ -13,9 +13,9 @@ class TrainingConfig(Section):
     """Settings of training: length, batches, optimizer, learning rate, validation."""
 
     seed: int = Field(1, ge=0, description="random seed of initialization, data order and dropout")
-    steps: int = Field(0, ge=0, description="number of updates; 0: from epochs or minutes")
-    epochs: float = Field(0, ge=0, description="passes over the data; 0: from steps or minutes")
-    minutes: float = Field(0, ge=0, description="training time; 0: from steps or epochs")
+    steps: int = Field(0, ge=0, description="number of updates; 0: set by epochs or minutes")
+    epochs: float = Field(0, ge=0, description="passes over the data; 0: set by steps or minutes")
+    minutes: float = Field(0, ge=0, description="training time in minutes; 0: set by steps or epochs")
     batch_tokens: int = Field(
         4096, ge=1, description="maximum number of tokens per batch, source or target, with padding"
     )

@@ -77,15 +77,17 @@ def split_by_work(indices: Indices, num_parts: int, work_N: Lengths) -> list[Ind
     count = len(indices)
     if num_parts <= 1 or count <= 1:
         return [indices] * (count > 0)
-    left = num_parts // 2
-    right = num_parts - left
-    min_cut, max_cut = np.clip(sorted((left, count - right)), 1, count - 1)  # so that no part is empty
+    left_parts = num_parts // 2
+    right_parts = num_parts - left_parts
+    min_cut, max_cut = np.clip(sorted((left_parts, count - right_parts)), 1, count - 1)  # so that no part is empty
     sizes = np.arange(1, count + 1)
     work_before = np.maximum.accumulate(work_N) * sizes  # [k - 1]: padded work of the first k examples
     work_after = (np.maximum.accumulate(work_N[::-1]) * sizes)[::-1]  # [k]: padded work of all others
-    slowest = np.maximum(work_before[min_cut - 1 : max_cut] * right, work_after[min_cut : max_cut + 1] * left)
+    work_left, work_right = work_before[min_cut - 1 : max_cut], work_after[min_cut : max_cut + 1]
+    slowest = np.maximum(work_left * right_parts, work_right * left_parts)
     cut = int(min_cut + np.argmin(slowest))
-    return split_by_work(indices[:cut], left, work_N[:cut]) + split_by_work(indices[cut:], right, work_N[cut:])
+    left = split_by_work(indices[:cut], left_parts, work_N[:cut])
+    return left + split_by_work(indices[cut:], right_parts, work_N[cut:])
 
 
 def batch_by_length(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -168,7 +170,7 @@ class PackedDocuments:
         return np.minimum(self.window, self.num_tokens - indices % len(self) * self.window)
 
     def lines_of(self, indices: Indices) -> list[int]:
-        """Return the line on which the first document of each window begins."""
+        """Return the line number of the first document of each window."""
         return self.lines[self._document_at(self._starts(indices) % self.num_tokens)].tolist()  # type: ignore[no-any-return]
 
     def windows(self, indices: Indices, pad_id: int) -> WindowBatch:
@@ -180,7 +182,7 @@ class PackedDocuments:
         round_NT, position_NT = position_NT // self.num_tokens, position_NT % self.num_tokens
         next_NT = self.inputs.ids[(position_NT + 1) % self.num_tokens]
         targets_NT = np.where(next_NT == self.start_id, self.end_id, next_NT)
-        # The first document, repeated after the end of the ring, gets another index.
+        # A window that wraps around may contain the first document twice; the second copy gets a separate index.
         documents_NT = self._document_at(position_NT) + round_NT * len(self.inputs)
         return WindowBatch(
             np.where(is_real_NT, self.inputs.ids[position_NT], pad_id).astype(np.int64),

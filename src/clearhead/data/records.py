@@ -57,7 +57,7 @@ class SkipReport:
     filtered: int = 0
     """Number of valid records among them, removed by a filter that the user set."""
     notes: list[str] = field(default_factory=list)
-    """How the files were read: delimiters, headers and columns."""
+    """Sentences about the delimiters, headers and columns that were detected."""
 
     @property
     def total(self) -> int:

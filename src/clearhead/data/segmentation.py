@@ -18,8 +18,8 @@ SplitMode = Literal["sentences", "lines", "none"]
 """Split points of a text of any length: sentence ends and newlines, newlines only, or none."""
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
-FALLBACK_LANGUAGE = "en"  # whose rules sentencex applies to a language that it does not know
-# Corpora are often named by ISO 639-3 codes; sentencex knows those of ISO 639-1.
+FALLBACK_LANGUAGE = "en"  # sentencex applies the rules of English to unknown languages
+# ISO 639-3 codes, by which corpora are often named, to ISO 639-1 codes, which sentencex expects.
 _TWO_LETTERS = {
     "ara": "ar", "bul": "bg", "cat": "ca", "ces": "cs", "dan": "da", "deu": "de", "ell": "el", "eng": "en", "est": "et",
     "fas": "fa", "hrv": "hr", "isl": "is", "lav": "lv", "slk": "sk", "slv": "sl", "srp": "sr",
@@ -28,8 +28,8 @@ _TWO_LETTERS = {
     "tur": "tr", "ukr": "uk", "zho": "zh",
 }  # fmt: skip
 _ENDS_WITH_ORDINAL = re.compile(r"(?:^|\s)\d{1,2}\.\s*$")
-# Languages that write ordinals with a period, as in "2. Stock", of which sentencex knows the dates only; and texts in
-# an unknown language, where a torn date would be more frequent than a sentence that ends with a small number.
+# Languages that write ordinals with a period, as in "2. Stock"; sentencex recognizes these in dates only. "" is an
+# unknown language: there, splitting a date is a more frequent error than joining a sentence that ends with a number.
 _ORDINAL_LANGUAGES = frozenset([
     "", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr",
 ])  # fmt: skip
@@ -39,7 +39,7 @@ _TASK_PREFIX = re.compile(r"[^\n.!?:]{1,60}: ")
 TARGET_TOKEN = re.compile(r">>[\w-]+<<\s*")
 """The target language at the beginning of a source, as Marian's multilingual models need it."""
 TARGET_TOKEN_OR_TASK_PREFIX = re.compile(f"{TARGET_TOKEN.pattern}|{_TASK_PREFIX.pattern}")
-_MAX_PREFIXES = 20  # tasks of one model
+_MAX_PREFIXES = 20  # maximum number of task prefixes of one model
 MAX_MULTI_SENTENCE = 0.1
 """Share of sources with several sentences up to which a corpus counts as single sentences: 0.0001 in Multi30k, 0.01 in
 Tatoeba and 0.04 in the news of MAFAND."""
@@ -83,7 +83,7 @@ class Segmenter:
         count_tokens: CountTokens,
         prefix: re.Pattern[str] | None = None,
     ) -> None:
-        """`prefix` matches the beginning of a text that every part needs, such as the token of a target language."""
+        """`prefix` matches the beginning of a text, such as a target language token, that is repeated in every part."""
         self.mode, self.language, self.limit, self.count_tokens = mode, language, limit, count_tokens
         self.prefix = prefix
 
@@ -92,23 +92,24 @@ class Segmenter:
         raw = [self._parts(text.strip()) for text in texts]
         counts = iter(self.count_tokens([part.strip() for parts in raw for part in parts]))
         return [
-            self._fitting(text, parts, [next(counts) for _ in parts]) for text, parts in zip(texts, raw, strict=True)
+            self._split_to_limit(text, parts, [next(counts) for _ in parts])
+            for text, parts in zip(texts, raw, strict=True)
         ]
 
-    def _fitting(self, text: str, parts: Sequence[str], counts: Sequence[int]) -> SegmentedText:
-        """Return the parts of a text with the long ones split; counts are in tokens."""
+    def _split_to_limit(self, text: str, parts: Sequence[str], counts: Sequence[int]) -> SegmentedText:
+        """Return the parts of a text; parts whose token count exceeds the limit are split further."""
         match = self.prefix.match(text.strip()) if self.prefix else None
         if match and (len(parts) > 1 or max(counts) > self.limit):
             size = self.count_tokens([match[0].strip()])[0]
-            rest = Segmenter(self.mode, self.language, max(1, self.limit - size), self.count_tokens)
-            [segmented] = rest.segment([text.strip()[match.end() :]])
+            remainder = Segmenter(self.mode, self.language, max(1, self.limit - size), self.count_tokens)
+            [segmented] = remainder.segment([text.strip()[match.end() :]])
             return replace(segmented, parts=tuple(match[0] + part for part in segmented.parts))
         is_long = any(count > self.limit for count in counts)
         groups = [
             [part] if count <= self.limit else list(self._split_long(part))
             for part, count in zip(parts, counts, strict=True)
         ]
-        segmented = _separate(groups, is_long)
+        segmented = _strip_parts(groups, is_long)
         is_single = len(segmented.parts) == 1 and not is_long
         if is_single and (text == segmented.parts[0] or self.count_tokens([text])[0] <= self.limit):
             return replace(segmented, parts=(text,))
@@ -134,21 +135,23 @@ class Segmenter:
         group, size = list[str](), 0
         for unit, count in zip(units, counts, strict=True):
             if group and size + count > self.limit:
-                yield from self._checked(group, levels)
+                yield from self._yield_within_limit(group, levels)
                 group, size = [], 0
             group.append(unit)
             size += count
-        yield from self._checked(group, levels)
+        yield from self._yield_within_limit(group, levels)
 
-    def _checked(self, group: Sequence[str], levels: Sequence[Callable[[str], Sequence[str]]]) -> Iterator[str]:
-        """Yield the group as one part if it fits: a group may have more tokens than the sum over its units."""
+    def _yield_within_limit(
+        self, group: Sequence[str], levels: Sequence[Callable[[str], Sequence[str]]]
+    ) -> Iterator[str]:
+        """Yield the group as one part if it fits, else in halves: joined units may have more tokens than before."""
         text = "".join(group)
         if self.count_tokens([text.strip()])[0] <= self.limit:
             yield text
         elif len(group) > 1:
             middle = len(group) // 2
-            yield from self._checked(group[:middle], levels)
-            yield from self._checked(group[middle:], levels)
+            yield from self._yield_within_limit(group[:middle], levels)
+            yield from self._yield_within_limit(group[middle:], levels)
         elif levels:
             yield from self._pack(levels[0](text), levels[1:])
         else:
@@ -207,7 +210,7 @@ def _is_complete(parts: Sequence[str], has_letter: bool, has_ordinals: bool) -> 
     return not (is_short and len(last.split()) == 1 and not _VOWELS & {*last.lower()})
 
 
-def _separate(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
+def _strip_parts(groups: Sequence[Sequence[str]], is_long: bool) -> SegmentedText:
     """Return the parts without whitespace, and the whitespace between them; a sentence or line ends with each group."""
     parts, gaps = list[str](), list[str | None]()
     for group in groups:
@@ -228,7 +231,7 @@ def is_language_code(code: str) -> bool:
 
 
 def language_pair(source: object, target: object) -> tuple[str, ...]:
-    """Return the codes of two languages, empty for an unknown target; nothing if the source is unknown."""
+    """Return the codes of source and target, "" for an unknown target; an empty tuple if the source is unknown."""
     codes = [code if isinstance(code, str) and is_language_code(code) else "" for code in (source, target)]
     return tuple(codes) if codes[0] else ()
 

@@ -1,4 +1,4 @@
 """Search over a generator's step function, on NumPy arrays.
 
-Imports NumPy and of clearhead config, errors and `runtime.cancellation`, never torch.
+Imports NumPy and, from clearhead, `config`, `errors` and `runtime.cancellation`; never torch.
 """

@@ -1,7 +1,7 @@
 """Unfinished hypotheses of a batch, and the decision about their candidates at one step.
 
 A sentence has one search, or several: one per group of its beam, per sample, or per bank (`grid_beam_search`). The
-searches of a sentence are adjacent, and so are their rows.
+searches of a sentence are adjacent in a batch, and the rows of a search are adjacent, too.
 
 N searches, W hypotheses of each, R = N*W rows, K candidates of each search, T tokens so far, P tokens of a prefix
 """
@@ -26,7 +26,7 @@ completed all phrases, and they stop together."""
 class BeamState:
     """Unfinished hypotheses of the searches that continue."""
 
-    searches_N: Ints  # which search of the batch
+    searches_N: Ints  # number of each search in the batch
     tokens_NWT: Ints
     log_probs_NWT: Floats
     totals_NW: Floats  # -inf for rows without a hypothesis
@@ -81,10 +81,13 @@ class BeamState:
         )
         return beams, rows_NW
 
-    def keep(self, stays_N: Bools) -> "BeamState":
-        """Return the state of these searches only."""
+    def select(self, is_active_N: Bools) -> "BeamState":
+        """Return the state of the active searches only."""
         return BeamState(
-            self.searches_N[stays_N], self.tokens_NWT[stays_N], self.log_probs_NWT[stays_N], self.totals_NW[stays_N]
+            self.searches_N[is_active_N],
+            self.tokens_NWT[is_active_N],
+            self.log_probs_NWT[is_active_N],
+            self.totals_NW[is_active_N],
         )
 
 
@@ -92,9 +95,9 @@ class BeamState:
 class Decision:
     """Outcome of the candidates of one step."""
 
-    is_end_NK: Bools  # by the end token or a stop condition
-    finished_NK: Bools  # ended, or at the limit, among the best W
-    kept_NW: Ints  # the best W that do not end
+    is_end_NK: Bools  # candidates that end by the end token or a stop condition
+    finished_NK: Bools  # candidates among the best W that end or reach the length limit
+    kept_NW: Ints  # ranks of the best W candidates that do not end: the next beam
     totals_NW: Floats  # of the kept candidates; -inf if there are not enough
     finish_margin_N: Floats  # difference between the last of the best W candidates and the next one
     keep_margin_N: Floats  # difference between the last kept one and the next one that does not end
@@ -110,7 +113,7 @@ def decide(
     if is_stop_NK is not None:
         is_end_NK = is_end_NK | is_stop_NK
     is_in_beam_NK = (ranks_NK > -np.inf) & (np.arange(ranks_NK.shape[1]) < width)
-    order_NK = np.argsort(is_end_NK, 1, kind="stable")  # the others first
+    order_NK = np.argsort(is_end_NK, 1, kind="stable")  # candidates that do not end come first
     others_NK = np.take_along_axis(np.where(is_end_NK, np.float32(-np.inf), ranks_NK), order_NK, 1)
     kept_NW, kept_ranks_NW, next_N = order_NK[:, :width], others_NK[:, :width], others_NK[:, width]
     if is_stop_NK is not None:  # the next one may be beyond the candidates

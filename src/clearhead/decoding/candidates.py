@@ -17,7 +17,7 @@ from clearhead.decoding.generator import Bools, Floats, Ints
 
 _NUM_BLOCKS = 512
 _MAX_DIRECT = 2048
-"""Continuations of a search up to which they are compared directly, without blocks."""
+"""Up to this number, the continuations of a search are compared directly, without blocks."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Candidates:
     sort_keys_NK: Floats | None = None
     """Values that determine the order, if these are not the totals."""
     margin_N: Floats | None = None
-    """Margin of earlier decisions of the same step."""
+    """Smallest score difference among the decisions that the selector has already made at this step."""
 
     @property
     def ranks_NK(self) -> Floats:
@@ -82,17 +82,17 @@ class DiverseCandidates:
         used_MV = np.zeros((len(totals_MGW), vocab_size), np.float32)
         groups = []
         for group in range(self.groups):
-            plain_RV = log_probs_MGWV[:, group].reshape(-1, vocab_size)
-            penalized_RV = plain_RV - np.float32(self.penalty) * used_MV.repeat(width, 0)
-            candidates = best_candidates(plain_RV, totals_MGW[:, group], 2 * width + 1, penalized_RV)
-            is_kept_MK, margin_M = self._kept(candidates, width)
+            group_log_probs_RV = log_probs_MGWV[:, group].reshape(-1, vocab_size)
+            penalized_RV = group_log_probs_RV - np.float32(self.penalty) * used_MV.repeat(width, 0)
+            candidates = best_candidates(group_log_probs_RV, totals_MGW[:, group], 2 * width + 1, penalized_RV)
+            is_kept_MK, margin_M = self._select_continuing(candidates, width)
             sentences, ranks = np.nonzero(is_kept_MK)
             np.add.at(used_MV, (sentences, candidates.tokens_NK[sentences, ranks]), np.float32(1))
             groups.append(replace(candidates, margin_N=margin_M))
         return stack_groups(groups)
 
-    def _kept(self, candidates: Candidates, width: int) -> tuple[Bools, Floats]:
-        """Return which candidates a group continues with, and the margin of that decision."""
+    def _select_continuing(self, candidates: Candidates, width: int) -> tuple[Bools, Floats]:
+        """Return the mask of the best `width` candidates that do not end, and the margin to the next one."""
         is_other_MK = (candidates.tokens_NK != self.eos_id) & (candidates.ranks_NK > -np.inf)
         number_MK = is_other_MK.cumsum(1)
         is_last_MK, is_next_MK = (is_other_MK & (number_MK == number) for number in (width, width + 1))
@@ -106,9 +106,9 @@ def stack_groups(groups: Sequence[Candidates]) -> Candidates:
     count = groups[0].tokens_NK.shape[1]
 
     def stacked(name: str) -> NDArray[Any]:
-        return np.stack([getattr(each, name) for each in groups], 1).reshape(-1, count)
+        return np.stack([getattr(candidates, name) for candidates in groups], 1).reshape(-1, count)
 
-    margins = [each.margin_N for each in groups if each.margin_N is not None]
+    margins = [candidates.margin_N for candidates in groups if candidates.margin_N is not None]
     return Candidates(
         stacked("totals_NK"), stacked("log_probs_NK"), stacked("parents_NK"), stacked("tokens_NK"),
         stacked("ranks_NK"), np.stack(margins, 1).reshape(-1) if margins else None,
@@ -158,10 +158,10 @@ def _best(values_RV: Floats, base_NW: Floats, count: int) -> tuple[Floats, Ints]
     if width * vocab_size <= _MAX_DIRECT or vocab_size < 2 * _NUM_BLOCKS:
         keys_NF = (values_NWV + base_NW[:, :, None]).reshape(num_searches, -1)
         return _largest(keys_NF, np.broadcast_to(np.arange(keys_NF.shape[1]), keys_NF.shape), count)[:2]
-    members, rest = divmod(vocab_size, _NUM_BLOCKS)
+    members, remainder = divmod(vocab_size, _NUM_BLOCKS)
     maxima_RC = values_RV[:, : members * _NUM_BLOCKS].reshape(-1, members, _NUM_BLOCKS).max(1)
-    if rest:
-        np.maximum(maxima_RC[:, :rest], values_RV[:, -rest:], out=maxima_RC[:, :rest])
+    if remainder:
+        np.maximum(maxima_RC[:, :remainder], values_RV[:, -remainder:], out=maxima_RC[:, :remainder])
     maxima_NC = (maxima_RC.reshape(num_searches, width, _NUM_BLOCKS) + base_NW[:, :, None]).reshape(num_searches, -1)
     num_blocks = min(count, maxima_NC.shape[1])
     _, blocks_NC, is_tied_N = _largest(
@@ -178,7 +178,7 @@ def _best(values_RV: Floats, base_NW: Floats, count: int) -> tuple[Floats, Ints]
     for search in np.flatnonzero(is_tied_N).tolist():
         keys_F = (values_NWV[search] + base_NW[search][:, None]).reshape(1, -1)
         keys_NK[search], flat_NK[search] = (
-            each[0] for each in _largest(keys_F, np.arange(keys_F.size)[None], count)[:2]
+            array[0] for array in _largest(keys_F, np.arange(keys_F.size)[None], count)[:2]
         )
     return keys_NK, flat_NK
 

@@ -31,9 +31,9 @@ class FinishedHypotheses:
         grouping: Grouping = "single",
         coverage_change: float = 0.0,
     ) -> None:
-        """`limits` of the sentences, each of which has `groups` searches of `width` hypotheses.
+        """`limits`: maximum output length of each sentence, which has `groups` searches of `width` hypotheses.
 
-        `coverage_change`: how much the coverage penalty may move per unit of log-probability, for margins.
+        `coverage_change`: bound on the change of the coverage penalty per unit of log-probability, used in margins.
         """
         self.settings, self.eos_id = settings, eos_id
         self.width, self.groups, self.grouping = width, groups, grouping
@@ -54,9 +54,10 @@ class FinishedHypotheses:
     def record(
         self, beams: BeamState, candidates: Candidates, decision: Decision, log_probs_RV: Floats, bonus_R: Floats | None
     ) -> Bools:
-        """Record what has finished and return is_over_N. `bonus_R` is added to the scores of these rows.
+        """Record the hypotheses that finish at this step, and return is_over_N, the searches that end.
 
-        `log_probs_RV` of the step: if they are NaN, a search ends without hypotheses.
+        `bonus_R` (the coverage penalty) is added to the scores of the rows. A search whose `log_probs_RV` are NaN ends
+        without hypotheses.
         """
         for row, rank in np.argwhere(decision.finished_NK).tolist():
             self._finish(beams, candidates, row, rank, bool(decision.is_end_NK[row, rank]), bonus_R)
@@ -64,12 +65,14 @@ class FinishedHypotheses:
         best_total_N = decision.totals_NW[:, 0] if candidates.sort_keys_NK is None else decision.totals_NW.max(1)
         has_none_left_N = self.is_last(beams) | (best_total_N == -np.inf)
         if self.grouping == "banks":
-            was_over_N, has_none_left_N = (self._over_banks(each, np.all) for each in (was_over_N, has_none_left_N))
+            was_over_N, has_none_left_N = (
+                self._over_banks(values_N, np.all) for values_N in (was_over_N, has_none_left_N)
+            )
             best_total_N = self._over_banks(best_total_N, np.max)
         self._finish_blocked(beams, np.flatnonzero(has_none_left_N & ~was_over_N), log_probs_RV, bonus_R)
         is_done_N, stop_margin_N = self.is_done(searches_N, best_total_N, beams.length + 1)
         if self.grouping == "banks":  # the last bank decides
-            is_done_N, stop_margin_N = (self._over_banks(each, _last) for each in (is_done_N, stop_margin_N))
+            is_done_N, stop_margin_N = (self._over_banks(values_N, _last) for values_N in (is_done_N, stop_margin_N))
         is_over_N = has_none_left_N | is_done_N
         margin_N = np.minimum(np.where(has_none_left_N, _NO_MARGIN, stop_margin_N), decision.finish_margin_N)
         margin_N = np.minimum(margin_N, np.where(is_over_N, _NO_MARGIN, decision.keep_margin_N))
@@ -78,16 +81,16 @@ class FinishedHypotheses:
         self.margin_N[searches_N] = np.minimum(self.margin_N[searches_N], np.where(was_over_N, _NO_MARGIN, margin_N))
         return np.asarray(is_over_N)
 
-    def _over_banks(self, each_N: Any, reduce: Any) -> Any:
+    def _over_banks(self, values_N: Any, reduce: Any) -> Any:
         """Return one value per sentence, repeated for each of its banks."""
-        return reduce(each_N.reshape(-1, self.groups), axis=1).repeat(self.groups)
+        return reduce(values_N.reshape(-1, self.groups), axis=1).repeat(self.groups)
 
     def is_done(self, searches_N: Ints, best_total_N: Floats, length: int) -> tuple[Bools, Floats]:
         """Return whether the stopping rule holds, and its margin.
 
-        Further log-probabilities and bonuses are at most 0 and penalties grow with the length: no continuation scores
-        better than one that reaches the limit with log-probabilities of 0. Banks use `no_better_now` instead of
-        `beam_finished`, since the last bank soon contains hypotheses with their phrases too early.
+        Further log-probabilities and bonuses are at most 0 and penalties grow with the length, so no continuation
+        scores better than one that reaches the limit with log-probabilities of 0. Banks use `no_better_now` instead of
+        `beam_finished`, since the first hypotheses to finish in the last bank contain their phrases too early.
         """
         worst_N, rule = self.worst_score_N[searches_N], self.settings.stopping_rule
         has_enough_N = worst_N > -np.inf
@@ -116,12 +119,16 @@ class FinishedHypotheses:
         self._add(int(beams.searches_N[search]), tokens, log_probs, candidates.totals_NK[search, rank], bonus, reason)
 
     def _finish_blocked(self, beams: BeamState, ending: Ints, log_probs_RV: Floats, bonus_R: Floats | None) -> None:
-        """Finish the unfinished hypotheses of searches in which nothing is finished and nothing can follow."""
+        """Finish the hypotheses of `ending` searches without finished ones as `blocked`: no token may follow."""
         for search in ending.tolist():
             number = int(beams.searches_N[search])
             first = number - number % self.groups if self.grouping == "banks" else number
             end = first + self.groups if self.grouping == "banks" else number + 1
-            if any(each.finish_reason != "blocked" for finished in self.finished[first:end] for each in finished):
+            if any(
+                hypothesis.finish_reason != "blocked"
+                for finished in self.finished[first:end]
+                for hypothesis in finished
+            ):
                 continue
             if np.isnan(log_probs_RV).any():
                 return  # not blocked by rules: the model diverged
@@ -156,29 +163,31 @@ class FinishedHypotheses:
             margin = float(self.margin_N[first : first + self.groups].min())
             searches = self.finished[first : first + self.groups]
             if self.grouping == "samples":
-                results.append(SearchResult([one for finished in searches for one in finished[:1]][:n_best], margin))
+                samples = [finished[0] for finished in searches if finished]
+                results.append(SearchResult(samples[:n_best], margin))
                 continue
             if self.grouping == "banks":  # the last bank first
-                ranked = [one for finished in reversed(searches) for one in _ranked(finished)]
+                ranked = [hypothesis for finished in reversed(searches) for hypothesis in _ranked(finished)]
             else:
-                ranked = _distinct(_ranked([one for finished in searches for one in finished]))
-            for one, next_one in pairwise(ranked[: n_best + 1]):
-                shorter = min(len(one.token_log_probs), len(next_one.token_log_probs))
-                distance = abs(one.score - next_one.score) * float(self._log_prob_scale(self.penalties[shorter]))
+                ranked = _distinct(_ranked([hypothesis for finished in searches for hypothesis in finished]))
+            for hypothesis, next_hypothesis in pairwise(ranked[: n_best + 1]):
+                shorter = min(len(hypothesis.token_log_probs), len(next_hypothesis.token_log_probs))
+                scale = float(self._log_prob_scale(self.penalties[shorter]))
+                distance = abs(hypothesis.score - next_hypothesis.score) * scale
                 margin = min(margin, distance)
             results.append(SearchResult(ranked[:n_best], margin))
         return results
 
 
-def _last(each_MG: Any, axis: int) -> Any:
-    return each_MG.take(-1, axis=axis)
+def _last(values_MG: Any, axis: int) -> Any:
+    return values_MG.take(-1, axis=axis)
 
 
 def _ranked(finished: list[Hypothesis]) -> list[Hypothesis]:
     """Return the hypotheses, best first; equal scores in the order in which they finished."""
-    return sorted(finished, key=lambda each: -each.score)
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)
 
 
 def _distinct(ranked: list[Hypothesis]) -> list[Hypothesis]:
-    """Return the first hypothesis of each output, since groups may find equal ones."""
-    return list({each.tokens: each for each in reversed(ranked)}.values())[::-1]
+    """Return the first hypothesis of each output, since several groups may find the same output."""
+    return list({hypothesis.tokens: hypothesis for hypothesis in reversed(ranked)}.values())[::-1]

@@ -76,7 +76,7 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class WindowState:
-    """State of the generator, and the tokens that it has read."""
+    """State of the wrapped generator, and the tokens that it has read."""
 
     inner: Any
     ids_RT: Ints
@@ -85,7 +85,7 @@ class WindowState:
 class SlidingWindow:
     """Generator with a sliding context: when `context` tokens are exceeded, it starts again from the last half of them.
 
-    All rows of a batch have read as many tokens, so they slide together, at the same positions as each would alone.
+    All rows of a batch have read the same number of tokens, so their windows slide at the same step as for a row alone.
     """
 
     def __init__(self, generator: Generator, context: int) -> None:

@@ -75,8 +75,8 @@ def tokens_repeating_ngram(tokens: Sequence[int], size: int) -> list[int]:
 class TokenAutomaton:
     """All segmentations of one word into tokens; a state is the number of bytes written so far.
 
-    It is compiled from the text of tokens, which the search does not need. A word may begin after any character but a
-    letter.
+    It is compiled from the text of the tokens in advance, since the search works on ids only. A word may begin after
+    any character except a letter.
     """
 
     length: int
@@ -84,13 +84,13 @@ class TokenAutomaton:
     continuations: tuple[dict[int, int], ...]
     """For each state, the tokens that continue the word, with the next state."""
     begin: dict[int, tuple[int, ...]]
-    """Tokens that begin the word after other characters, such as a space, with the next states."""
+    """Tokens that contain other characters, such as a space, before the beginning of the word, with the next states."""
     begin_open: dict[int, tuple[int, ...]]
     """Tokens whose first byte begins the word, with the next states."""
     opening: frozenset[int]
     """Tokens after which a word can begin: they do not end with a letter."""
     joining: frozenset[int] = frozenset()
-    """Tokens that begin with a letter: directly after the word they would turn it into another one."""
+    """Tokens that begin with a letter: directly after the word, they would turn it into a longer word."""
     _completing: dict[tuple[int, ...], list[int]] = field(default_factory=dict, compare=False, repr=False)
 
     def states_after(self, tokens: Sequence[int]) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ from clearhead.decoding.penalties import normalized_score
 
 Outcome = Literal["kept", "finished", "length", "outside_beam", "end_outside_beam", "stopped"]
 """kept: continues. finished: wrote the end token. length: reached the limit. outside_beam: enough others are better.
-end_outside_beam: end token, but not among the best `beam` of its step. stopped: would have continued, but the search
-for its sentence was over."""
+end_outside_beam: end token, but not among the best `beam` of its step. stopped: among the best, but the search for
+its sentence ended at this step."""
 
 ROOT = -1
 """Parent of first tokens."""
@@ -38,7 +38,7 @@ class Candidate:
     total: float
     """Log-probability of the hypothesis up to this token; candidates of a step are ranked by it."""
     score: float
-    """`total` divided by the length penalty, as if the hypothesis ended searches_N."""
+    """`total` divided by the length penalty, as if the hypothesis ended with this token."""
     outcome: Outcome
 
 

@@ -10,7 +10,7 @@ Coverage penalty (Wu et al., 2016, section 7): hypotheses that leave parts of th
 It is added to the scores of finished hypotheses. The attention is the mean over the heads of the last layer; the end
 token and the padding of a source do not count. Sums are sequential, so that padding does not change them.
 
-M sentences, R rows (as many of each sentence), S source length, H heads, T tokens per call
+M sentences, R rows (the same number for each sentence), S source length, H heads, T tokens per call
 """
 
 from functools import lru_cache
@@ -107,5 +107,5 @@ class Coverage:
 
     def reorder(self, rows_R: Ints) -> None:
         """Keep these rows in this order."""
-        assert self.received_RS is not None and self.is_counted_RS is not None, "rows move after a step"
+        assert self.received_RS is not None and self.is_counted_RS is not None, "reorder() before the first step"
         self.received_RS, self.is_counted_RS = self.received_RS[rows_R], self.is_counted_RS[rows_R]

@@ -37,13 +37,13 @@ class SearchResult:
 
     hypotheses: list[Hypothesis]
     margin: float
-    """Smallest difference in log-probability by which a decision of the search was made: if all log-probabilities
-    move by less than about half of it per token, the output stays the same."""
+    """Smallest difference in log-probability that decided between two candidates: if every log-probability changes by
+    less than about half of it per token, the output stays the same."""
 
 
 MAX_BEAM_SIZE = 4096
 MAX_ROWS = 65_535
-"""Hypotheses of one sentence at a time: a state of the core counts them in 16 bits."""
+"""Maximum number of hypotheses of one sentence at a time: the core counts the rows of a state in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Image:
     """Source that is an image."""
 
     pixels_CYX: Floats
-    """Scaled, as the network reads them."""
+    """Values scaled to the range that the network expects."""
     num_patches: int
-    """Source length for `decoding.max_length`."""
+    """Number of patches, the source length in the formula of `decoding.max_length`."""
 
 
 class AllowedTokens(NamedTuple):
@@ -78,7 +78,7 @@ class Constraints:
     is_stopped: Callable[[Sequence[int]], bool] | None = None
     """Return whether an output of these tokens meets a stop condition."""
     first_sample: int = 0
-    """Number of the first sample."""
+    """Number of the first sample, which determines its random generator."""
     shortlist: AllowedTokens | None = None
     """Tokens that the output may contain, besides those of the prefix and of `include`; None: all."""
 
@@ -188,7 +188,7 @@ def _check_length(name: str, request: Request, settings: DecodingConfig, max_pos
     if needed > limit:
         raise DecodingError(
             f"{name} may have an output of {limit} tokens, but its prefix and the words to include take "
-            f"{needed}. Raise {'max_tokens' if request.limit else 'decoding.max_length'}, or ask for less."
+            f"{needed}. Raise {'max_tokens' if request.limit else 'decoding.max_length'}, or use fewer words."
         )
 
 
@@ -196,7 +196,7 @@ class NoOutputError(DecodingError):
     """The model's outputs are not finite, so that no hypothesis is the best."""
 
     def __init__(self, requests: Sequence[Request], answers: Sequence[list[Hypothesis]]) -> None:
-        """`answers`: hypotheses of each request; the message names the first one without any that is not cancelled."""
+        """`answers`: hypotheses of each request; the message names the first one without any, if not cancelled."""
         self.answers = answers
         failed = [number for number, answer in enumerate(answers) if not answer]
         number = min(failed, key=lambda number: requests[number].is_cancelled)

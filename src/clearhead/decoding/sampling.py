@@ -46,7 +46,7 @@ class SamplingSelector:
 
 @dataclass(frozen=True)
 class FilteredTokens:
-    """Tokens that a filter keeps, and the change of log-probability after which each token would change sides."""
+    """Tokens that a filter keeps; for each token, the change of log-probability that would reverse this decision."""
 
     kept_RV: Bools
     slack_RV: Doubles
@@ -77,7 +77,8 @@ def top_p(logits_RV: Doubles, share: float) -> FilteredTokens:
     last_R1 = kept_RV.sum(-1, keepdims=True) - 1
     least_R1 = np.take_along_axis(sorted_RV, last_R1, -1)
     following_R1 = np.take_along_axis(sorted_RV, np.minimum(last_R1 + 1, sorted_RV.shape[-1] - 1), -1)
-    # A token changes sides when the sum before it does, or when it swaps with one on the other side.
+    # The decision about a token is reversed if the sum of the more probable tokens passes `share`, or if it swaps ranks
+    # with a token on the other side of the threshold.
     moved_RV = np.where(kept_RV, sorted_RV - following_R1, least_R1 - sorted_RV)
     moved_RV = np.where(kept_RV & kept_RV[..., -1:], np.inf, moved_RV)
     slack_RV = np.minimum(moved_RV, np.abs(before_RV - share))
@@ -112,31 +113,31 @@ def filters(settings: SamplingConfig) -> list[Callable[[Doubles], FilteredTokens
 
 
 def rank_tokens(logits_RV: Doubles, settings: SamplingConfig, noise_RV: Floats) -> tuple[Doubles, Doubles | None]:
-    """Return ranks_RV, of which the highest is drawn, and margin_R, the distance to a different effect of the filters.
+    """Return ranks_RV, whose maximum is drawn, and margin_R, the smallest change for which the filters change the draw.
 
     Both are in units of log-probability, before temperature. Temperature 0 takes the most probable token.
     """
     temperature = settings.temperature
     if temperature == 0:
         return logits_RV, None
-    left_RV = logits_RV / temperature
-    noisy_RV = left_RV + noise_RV
+    remaining_RV = logits_RV / temperature
+    noisy_RV = remaining_RV + noise_RV
     filtered: list[FilteredTokens] = []
     with np.errstate(invalid="ignore"):  # -inf minus -inf, of tokens that are filtered out already
-        for each in filters(settings):
-            was_out_RV, tokens = left_RV == -np.inf, each(left_RV)
-            left_RV = np.where(tokens.kept_RV, left_RV, -np.inf)
+        for apply_filter in filters(settings):
+            was_out_RV, tokens = remaining_RV == -np.inf, apply_filter(remaining_RV)
+            remaining_RV = np.where(tokens.kept_RV, remaining_RV, -np.inf)
             filtered.append(FilteredTokens(tokens.kept_RV | was_out_RV, np.where(was_out_RV, np.inf, tokens.slack_RV)))
-    ranks_RV = left_RV + noise_RV
+    ranks_RV = remaining_RV + noise_RV
     if not filtered:
         return ranks_RV * temperature, None
     drawn_R1 = ranks_RV.argmax(-1, keepdims=True)
     best_R1 = np.take_along_axis(ranks_RV, drawn_R1, -1)
     margins = []
-    for one in filtered:
-        # A token that was filtered out would have to pass the filter and to win.
-        rivals_RV = np.where(one.kept_RV, np.inf, np.maximum(one.slack_RV, best_R1 - noisy_RV))
-        margins += [rivals_RV.min(-1), np.take_along_axis(one.slack_RV, drawn_R1, -1)[..., 0]]
+    for filter_result in filtered:
+        # To change the draw, a token that was filtered out would have to pass the filter and have the highest rank.
+        rivals_RV = np.where(filter_result.kept_RV, np.inf, np.maximum(filter_result.slack_RV, best_R1 - noisy_RV))
+        margins += [rivals_RV.min(-1), np.take_along_axis(filter_result.slack_RV, drawn_R1, -1)[..., 0]]
     return ranks_RV * temperature, np.stack(margins).min(0) * temperature
 
 

@@ -6,7 +6,7 @@ same tokens, log-probabilities, scores, order and finish reasons, bit for bit.
 1. Arithmetic. All values are float32. A hypothesis starts with total = 0; each token, the end token included, adds its
    log-probability: total = total + log_prob, one rounded addition per token, in the order of the tokens.
    score = total / penalties[n], one rounded division, where n counts the generated tokens, the end token included, and
-   `length_penalty.length_penalties` is the table.
+   `penalties.length_penalties` returns the table `penalties`.
 2. Suppressed tokens are never generated: padding, and `suppressed_tokens` (default: the start token, if rows start with
    a single token), but never the end token. They keep their probability mass. With a shortlist, the tokens of a
    sentence are its list and the end token (and the tokens of its prefix and phrases), without suppressed ones; the
@@ -101,8 +101,9 @@ class BeamSearch:
     def __init__(self, batch: SearchBatch) -> None:
         self.batch, self.constraints_M, self.layout = batch, batch.constraints_M, batch.layout
         settings, layout = batch.settings, batch.layout
-        constraints_N = [each for each in self.constraints_M for _ in range(layout.groups)]
-        words_N, prompts_N = [each.exclude for each in constraints_N], [each.prompt for each in constraints_N]
+        constraints_N = [constraints for constraints in self.constraints_M for _ in range(layout.groups)]
+        words_N = [constraints.exclude for constraints in constraints_N]
+        prompts_N = [constraints.prompt for constraints in constraints_N]
         self.rules = [*enabled_rules(settings, batch.eos_id, words_N, prompts_N), *batch.rules]
         self.selector = self._selector()
         self.coverage, change = None, 0.0
@@ -125,7 +126,8 @@ class BeamSearch:
         if self.layout.grouping == "diverse":
             return DiverseCandidates(groups, batch.settings.diversity_penalty, batch.eos_id)
         if self.layout.grouping == "banks":
-            return BankCandidates([each.include for each in self.constraints_M], batch.limits, batch.eos_id)
+            includes_M = [sentence_constraints.include for sentence_constraints in self.constraints_M]
+            return BankCandidates(includes_M, batch.limits, batch.eos_id)
         sampling, generators = batch.settings.sampling, []
         for source, constraints in zip(batch.sources, self.constraints_M, strict=True):
             numbers = range(constraints.first_sample, constraints.first_sample + groups)
@@ -165,7 +167,7 @@ class BeamSearch:
             tokens_RT = np.ascontiguousarray(beams.tokens_NWT[:, :, -1].reshape(-1, 1))
 
     def _prepare(self, first_RT: Ints) -> None:
-        """Determine the tokens that may be generated."""
+        """Set the suppressed tokens and the shortlist."""
         suppressed = self.batch.suppressed(first_RT)
         self.shortlist = self.batch.shortlist(suppressed)
         self.suppressed = sorted(token for token in suppressed if token >= 0)
@@ -174,7 +176,7 @@ class BeamSearch:
         """Return the first tokens of every row, followed by the prefix of its sentence."""
         if not self.constraints_M[0].prefix:
             return first_RT
-        prefix_MP = np.array([each.prefix for each in self.constraints_M], np.int64)
+        prefix_MP = np.array([constraints.prefix for constraints in self.constraints_M], np.int64)
         return np.concatenate((first_RT, prefix_MP.repeat(rows, 0)), 1)
 
     def _num_best(self, all_positions: bool) -> int | None:
@@ -185,29 +187,32 @@ class BeamSearch:
     def _start(self, log_probs_MPV: Floats) -> BeamState:
         """Return one hypothesis per search, the prefix; with banks only in the bank that the prefix belongs to."""
         groups, width = self.layout.groups, self.layout.width
-        prefix_MP = np.array([each.prefix for each in self.constraints_M], dtype=np.int64).reshape(
-            len(self.constraints_M), -1
-        )
+        prefixes_M = [constraints.prefix for constraints in self.constraints_M]
+        prefix_MP = np.array(prefixes_M, dtype=np.int64).reshape(len(prefixes_M), -1)
         log_probs_MP = np.zeros(prefix_MP.shape, np.float32)
         if prefix_MP.size:
             columns_MP = prefix_MP if self.shortlist is None else self.shortlist.columns(prefix_MP)
             log_probs_MP = np.take_along_axis(log_probs_MPV, columns_MP[:, :, None], 2)[:, :, 0]
         is_live_N: Bools = np.ones(len(prefix_MP) * groups, dtype=np.bool_)
         if self.layout.grouping == "banks":
-            banks_M1 = np.array([each.include.bank(each.prefix) for each in self.constraints_M])[:, None]
-            is_live_N = (np.arange(groups) == banks_M1).reshape(-1)
+            banks_M = np.array([constraints.include.bank(constraints.prefix) for constraints in self.constraints_M])
+            is_live_N = (np.arange(groups) == banks_M[:, None]).reshape(-1)
         beams = BeamState.start(prefix_MP.repeat(groups, 0), log_probs_MP.repeat(groups, 0), width, is_live_N)
         if self.recorder is not None:
             self.recorder.begin(beams)
         return beams
 
     def _advance(self, log_probs_RV: Floats, step: Step, beams: BeamState) -> tuple[BeamState, Ints | None]:
-        """Decide about the candidates of one step; return the next beams and the rows_NW that they continue, or None at
-        the end."""
+        """Decide about the candidates of one step; return the next beams and rows_NW, the row that each of them
+        continues (None when all searches are over)."""
         batch, layout = self.batch, self.layout
         candidates = self._candidates(log_probs_RV, step.tokens_RK, beams)
         decision = decide(
-            candidates, batch.eos_id, self.finished.is_last(beams), layout.width, self._stops(beams, candidates)
+            candidates,
+            batch.eos_id,
+            self.finished.is_last(beams),
+            layout.width,
+            self._stopped_candidates(beams, candidates),
         )
         bonus_R = None if self.coverage is None else self.coverage.add(step.cross_RHTS)
         is_over_N = self.finished.record(beams, candidates, decision, log_probs_RV, bonus_R)
@@ -217,9 +222,9 @@ class BeamSearch:
         if is_over_N.all():
             return beams, None
         beams, rows_NW = beams.advance(candidates, decision, is_over_N)
-        stays_N = self._stays(is_over_N)
-        if layout.width > 1 or stays_N.mean() < 1 - _IDLE_SHARE:
-            beams, rows_NW = beams.keep(stays_N), rows_NW[stays_N]
+        is_active_N = self._active_searches(is_over_N)
+        if layout.width > 1 or is_active_N.mean() < 1 - _IDLE_SHARE:
+            beams, rows_NW = beams.select(is_active_N), rows_NW[is_active_N]
         return beams, rows_NW
 
     def _candidates(self, log_probs_RV: Floats, tokens_RK: Ints | None, beams: BeamState) -> Candidates:
@@ -238,9 +243,9 @@ class BeamSearch:
             apply_rules(log_probs_RV, self.rules, beams)
         return self.selector.select(log_probs_RV, beams)
 
-    def _stops(self, beams: BeamState, candidates: Candidates) -> Bools | None:
+    def _stopped_candidates(self, beams: BeamState, candidates: Candidates) -> Bools | None:
         """Return is_stop_NK, the candidates that meet a stop condition, or None without conditions."""
-        if all(each.is_stopped is None for each in self.constraints_M):
+        if all(constraints.is_stopped is None for constraints in self.constraints_M):
             return None
         is_stop_NK: Bools = np.zeros(candidates.tokens_NK.shape, dtype=np.bool_)
         for row, rank in np.argwhere(candidates.totals_NK > -np.inf).tolist():
@@ -251,8 +256,8 @@ class BeamSearch:
             )
         return is_stop_NK
 
-    def _stays(self, is_over_N: Bools) -> Bools:
-        """Return which searches stay in the batch; those of a sentence leave when all of them are over."""
+    def _active_searches(self, is_over_N: Bools) -> Bools:
+        """Return which searches stay in the batch; those of a sentence are removed together, when all are over."""
         if self.layout.groups == 1:
             return ~is_over_N
         return (~is_over_N).reshape(-1, self.layout.groups).any(1).repeat(self.layout.groups)

@@ -30,7 +30,7 @@ class BeamLayout:
 
     @classmethod
     def of(cls, settings: DecodingConfig, n_best: int, required_tokens: int) -> "BeamLayout":
-        """Return the layout for these settings; `required_tokens`: number of tokens of phrases to include."""
+        """Return the layout for these settings; `required_tokens`: number of tokens of all phrases to include."""
         if settings.method == "sample":
             return cls(n_best, 1, "samples")
         if required_tokens:
@@ -52,10 +52,10 @@ class BatchShortlist:
 
     def __init__(self, lists_M: Sequence[Sequence[int]], vocab_size: int) -> None:
         self.vocab_size = vocab_size
-        self.tokens_U: Ints = np.unique(np.concatenate([np.array(each, dtype=np.int64) for each in lists_M]))
+        self.tokens_U: Ints = np.unique(np.concatenate([np.array(tokens, dtype=np.int64) for tokens in lists_M]))
         self.allowed_MU: Bools = np.zeros((len(lists_M), len(self.tokens_U)), dtype=np.bool_)
-        for row, each in enumerate(lists_M):
-            self.allowed_MU[row, np.searchsorted(self.tokens_U, each)] = True
+        for row, tokens in enumerate(lists_M):
+            self.allowed_MU[row, np.searchsorted(self.tokens_U, tokens)] = True
 
     def columns(self, tokens: Ints) -> Ints:
         """Return the columns of these tokens, each of which is on some list."""
@@ -74,7 +74,7 @@ class BatchShortlist:
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """Sentences that are searched together; all have prefixes of one length and equally many tokens of phrases."""
+    """Sentences that are searched together: prefixes have the same length, phrases the same total number of tokens."""
 
     generator: Generator
     sources: Sources
@@ -115,7 +115,9 @@ class SearchBatch:
         """Return which of these sentences are cancelled."""
         if not self.cancellations:
             return np.zeros(len(sentences_N), dtype=np.bool_)
-        is_cancelled_M = np.array([each is not None and each.is_cancelled for each in self.cancellations])
+        is_cancelled_M = np.array(
+            [cancellation is not None and cancellation.is_cancelled for cancellation in self.cancellations]
+        )
         return np.asarray(is_cancelled_M[sentences_N])
 
     def suppressed(self, first_RT: Ints) -> set[int]:
@@ -130,5 +132,6 @@ class SearchBatch:
         shortlist = self.constraints_M[0].shortlist
         if shortlist is None:
             return None
-        lists_M = [sorted((each.allowed_tokens | {self.eos_id}) - suppressed) for each in self.constraints_M]
+        allowed_M = [constraints.allowed_tokens | {self.eos_id} for constraints in self.constraints_M]
+        lists_M = [sorted(allowed - suppressed) for allowed in allowed_M]
         return BatchShortlist(lists_M, shortlist.vocab_size)

@@ -1,8 +1,8 @@
-"""Decoding with words to include, and alternative tokens at a position of an output, over any engine. Token ids only.
+"""Decoding with words to include, and alternative tokens at a position of an output, with any engine. Token ids only.
 
-If the plain output already contains the words to include, it is returned. Grid beam search considers more hypotheses
-than a plain beam, and a wider search finds outputs that are more probable but worse, mostly too short: words that the
-output contains anyway should not change the rest of it.
+If the unconstrained output already contains the words to include, it is returned: words that the output contains anyway
+should not change the rest of it. Grid beam search would change it, because it considers more hypotheses than plain beam
+search, and a wider search finds outputs that are more probable but worse, mostly too short.
 """
 
 from collections.abc import Generator, Sequence
@@ -16,18 +16,19 @@ from clearhead.errors import DecodingError
 
 
 def decode(engine: Engine, requests: Sequence[Request], settings: DecodingConfig) -> list[list[Hypothesis]]:
-    """Return the engine's hypotheses; the best plain output comes first if it contains all words to include."""
+    """Return the engine's hypotheses; the best unconstrained one comes first if it contains all words to include."""
     constrained = [index for index, request in enumerate(requests) if _has_phrases(request)]
     if not constrained:
         return engine.run(requests, settings)
     results = engine.run([_without_phrases(request) for request in requests], settings)
-    answered = [index for index in constrained if results[index]]  # the others are cancelled
+    answered = [index for index in constrained if results[index]]  # cancelled requests have no hypotheses
     unmet = {index for index in answered if not _is_met(requests[index], results[index][0])}
     repeated = [index for index in answered if requests[index].n_best > 1 or index in unmet]
     for index, hypotheses in zip(repeated, engine.run([requests[index] for index in repeated], settings), strict=True):
-        plain = [] if index in unmet else results[index][:1]
-        others = [each for each in hypotheses if each.tokens not in {one.tokens for one in plain}]
-        results[index] = [*plain, *others][: requests[index].n_best]
+        unconstrained_best = [] if index in unmet else results[index][:1]
+        best_tokens = {best.tokens for best in unconstrained_best}
+        others = [hypothesis for hypothesis in hypotheses if hypothesis.tokens not in best_tokens]
+        results[index] = [*unconstrained_best, *others][: requests[index].n_best]
     return results
 
 
@@ -36,7 +37,7 @@ def stream_tokens(
 ) -> Generator[tuple[int, ...], None, Hypothesis]:
     """Yield the tokens of the best output in parts, each as soon as it is certain, and return the hypothesis.
 
-    With words to include all tokens come at once, since it is decided at the end which of two searches is used.
+    With words to include, all tokens are yielded at once, since the two searches are compared when both have ended.
     """
     num_yielded = 0
     if _has_phrases(request):
@@ -71,7 +72,7 @@ def _is_met(request: Request, best: Hypothesis) -> bool:
 
 
 class NoSuchPositionError(DecodingError):
-    """A position after the end of the output."""
+    """Position after the end of the output, for which alternatives were requested."""
 
 
 def find_alternatives(
@@ -79,9 +80,9 @@ def find_alternatives(
 ) -> list[Hypothesis]:
     """Return the `count` most probable tokens at a position of the best output, each with its best continuation.
 
-    The first is the most probable token, which need not be the one that the search chose. The tokens before the
-    position do not change; the end of the output counts as a token. Tokens that reach the limit, or leave too little
-    room for the words to include, are not continued.
+    The first is the most probable token, which may differ from the token of the best output. The tokens before the
+    position do not change; the end of the output counts as a token. A token is not continued if it reaches the length
+    limit, or if too few tokens remain for the words to include.
     """
     [[best]] = decode(engine, [request], settings)
     limit, constraints = request.output_limit(settings, engine.max_positions), request.constraints_or_empty

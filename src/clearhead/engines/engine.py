@@ -1,4 +1,4 @@
-"""Interfaces of inference engines, and the choice of the engine that runs a model: native, unless only torch can.
+"""Interfaces of inference engines, and the default engine of a model: native, or torch for models that need it.
 
 Does not import torch.
 
@@ -107,8 +107,8 @@ class EngineChoice:
         return {"name": "none", "reason": problem} if problem else {"name": self.name, "reason": self.reason}
 
     def problem(self) -> str:
-        """Return why the engine cannot be used on this machine: torch is not installed, or may not replace a missing
-        core. Empty if it can."""
+        """Return why the engine cannot be used on this machine, "" if it can: torch is not installed, or it may not
+        replace a missing core."""
         if self.name != "torch":
             return ""
         if not has_torch():
@@ -134,7 +134,7 @@ class EngineChoice:
 
 
 def choose_engine(model: ModelConfig, is_changed: bool = False) -> EngineChoice:
-    """Return the default engine; `is_changed`: the network differs from its weights, such as by an ablation."""
+    """Return the default engine; `is_changed`: the torch network was modified after loading, such as by an ablation."""
     if is_changed:
         return EngineChoice("torch", "the network was changed")
     if reason := _why_unsupported(model) or _why_unavailable():

@@ -16,15 +16,15 @@ BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics o
 class ModelWeights:
     """Weights of a bundle, or a torch network. Safe to use from several threads.
 
-    The arrays of a bundle are released when a model has been made from them, so that weights are in memory once; for
-    another engine the bundle is read again.
+    The arrays of a bundle are released after a model has been built from them, so that the weights are in memory once;
+    for a second engine the bundle is read again.
     """
 
     def __init__(
         self, config: ModelConfig, bundle: Bundle | None = None, read: Callable[[], Bundle] | None = None,
         network: Any = None,
     ) -> None:  # fmt: skip
-        """`read`: reads the bundle again. `network`: replaces a bundle; torch is then the only engine."""
+        """`read`: function that reads the bundle again. `network`: replaces the bundle, for the torch engine."""
         self.config = config
         self.num_parameters = _count_parameters(bundle, network)
         self.is_changed = network is not None

@@ -1,8 +1,8 @@
-"""The native engine: requests are answered by the C++ core, without torch.
+"""The native engine: inference in the C++ core, without torch.
 
 Greedy and beam search run inside the core. Everything else (sampling, prefixes, lexical constraints, n-gram blocking,
 diverse groups, coverage, stop conditions, contexts that slide) runs in the search of `decoding` over the core's steps.
-Both find the same outputs, and a request gets the same bits in any batch and with any number of threads.
+Both searches find the same outputs. Results are bit-identical in any batch and with any number of threads.
 """
 
 from collections.abc import Generator, Sequence
@@ -26,7 +26,7 @@ from clearhead.runtime import CoreHypothesis, CoreSearch, NativeModel
 Floats = NDArray[np.float32]
 
 BATCH_ROWS = 96
-"""Rows of a batch that is searched outside of the core."""
+"""Maximum number of rows of a batch that is searched outside of the core."""
 
 
 class NativeEngine:
@@ -40,9 +40,9 @@ class NativeEngine:
         suppressed_tokens: Sequence[int] | None = None,
         token_log_probs: bool = True,
     ) -> None:
-        """`max_positions`: context, 0: the model's. `suppressed_tokens`: tokens that are never generated, besides
-        padding; None: the start token of a model that reads a source. Without `token_log_probs` greedy search is
-        faster: it leaves the softmax out, and the scores of its hypotheses are NaN."""
+        """`max_positions`: context length; 0: that of the model. `suppressed_tokens`: tokens that are never generated,
+        besides padding; None: the start token of a model with an encoder. Without `token_log_probs` greedy search is
+        faster: it skips the softmax, and the scores of its hypotheses are NaN."""
         config = model.config
         self.model = model
         self.threads = threads
@@ -63,9 +63,11 @@ class NativeEngine:
             batch = [index for index in in_core if _has_shortlist(requests[index]) == has_shortlist]
             results = self._search_in_core([requests[index] for index in batch], settings)
             for index, hypotheses in zip(batch, results, strict=True):
-                answers[index] = [_hypothesis(one) for one in hypotheses or []][: requests[index].n_best]
-        others = sorted({*range(len(requests))} - {*in_core})
-        for index, result in zip(others, self._search_in_python([requests[i] for i in others], settings), strict=True):
+                answers[index] = [_hypothesis(hypothesis) for hypothesis in hypotheses or []][: requests[index].n_best]
+        in_python = sorted({*range(len(requests))} - {*in_core})
+        for index, result in zip(
+            in_python, self._search_in_python([requests[i] for i in in_python], settings), strict=True
+        ):
             answers[index] = result.hypotheses[: requests[index].n_best]
         return check_answers(requests, answers)
 
@@ -91,7 +93,7 @@ class NativeEngine:
     def _search_in_core(
         self, requests: Sequence[Request], settings: DecodingConfig
     ) -> list[list[CoreHypothesis] | None]:
-        """Return the results of the core's search; the requests have shortlists, or none of them does."""
+        """Return the results of the core's search; either all requests have a shortlist or none has."""
         if not requests:
             return []
         config = self.model.config
@@ -137,7 +139,7 @@ class NativeEngine:
         return [results[index] for index in range(len(requests))]
 
     def _batches(self, requests: Sequence[Request], settings: DecodingConfig) -> list[list[int]]:
-        """Return the indices of the requests of each batch: requests of one shape, of similar length."""
+        """Return the indices of the requests of each batch; the requests of a batch have the same `_shape`."""
         keys = [(_shape(request, self.is_prompted), len(request.source)) for request in requests]
         batches: list[list[int]] = []
         for index in sorted(range(len(requests)), key=lambda index: keys[index]):

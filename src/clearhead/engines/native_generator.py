@@ -1,4 +1,4 @@
-"""Adapter: a model in the C++ core as a generator for the search in `decoding`.
+"""Adapter between a model in the C++ core and the search in `decoding`.
 
 N sentences, R rows, S source length, T tokens per call, V vocabulary, U tokens of a shortlist
 """
@@ -14,7 +14,7 @@ from clearhead.runtime import NativeModel, NativeState
 
 @dataclass(frozen=True)
 class RestrictedState:
-    """State of the core, and the columns that the shortlist of each row has among all U tokens."""
+    """State of the core; for each row, the columns of its shortlist among all U tokens."""
 
     inner: NativeState
     columns_R: tuple[Ints, ...] = ()

@@ -1,4 +1,4 @@
-"""Threads of the engines: how many, and batches that run in parallel. Does not import torch."""
+"""Number of threads of the engines, and execution of batches in parallel. Does not import torch."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_PER_CORE = 4
-"""More threads than this per core are not started: they would wait for each other, and systems have limits."""
+"""Maximum number of threads per core: more would only wait for each other, and systems limit their number."""
 
 _num_threads = 0
 
@@ -25,7 +25,7 @@ def set_num_threads(threads: int) -> None:
 
 
 def num_threads() -> int:
-    """Return the number of threads: as set, or OMP_NUM_THREADS, or the cores that this process may use.
+    """Return the number of threads: the value set, else OMP_NUM_THREADS, else the cores that this process may use.
 
     At most MAX_PER_CORE per core of this machine.
     """
@@ -39,7 +39,7 @@ def num_threads() -> int:
 
 
 def set_torch_threads() -> None:
-    """Let torch use as many threads as were set."""
+    """Apply the number of threads that was set, if any, to torch."""
     if _num_threads:
         import torch
 
@@ -61,7 +61,7 @@ def run_in_threads(
     with ThreadPoolExecutor(max(1, threads), initializer=initialize) as pool:
         futures = [pool.submit(run, batch, stop) for batch in batches]
         try:
-            return [each.result() for each in futures]
+            return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop.set()

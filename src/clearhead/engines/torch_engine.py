@@ -3,8 +3,8 @@
 Every request gets the same tokens in any batch. Log-probabilities depend on the batch slightly, because kernels sum in
 an order that depends on shapes: among 5 to 250 other sentences, padded or not, the difference between two of the nine
 best candidates moved by up to 5e-6 with random weights, by 1.2e-5 in a model of Multi30k, and by 5.7e-5 on text unlike
-the training data; sums of 50 log-probabilities in float32 add up to 3e-5. A sentence in which a decision was closer
-than `CLOSE` is therefore decoded again, alone, and that result counts.
+the training data; sums of 50 log-probabilities in float32 add up to 3e-5. A sentence with a decision by
+less than `CLOSE` is therefore decoded again, alone, and that result is returned.
 """
 
 import threading
@@ -27,13 +27,11 @@ from clearhead.engines.threads import run_in_threads
 from clearhead.engines.torch_forward import TorchGenerator, evaluating
 
 CLOSE = 2e-4
-"""Differences in log-probability below which the batch may change a decision."""
+"""Margin, in log-probability, below which the other sentences of a batch may change a decision."""
 
-# With several threads there are at least this many batches per thread, so that none waits long for the last one; but
-# batches are not made smaller than this many rows. A step costs as much as this many further rows.
-_BATCHES_PER_THREAD = 2
-_MIN_ROWS = 64
-_ROWS_PER_STEP = 16
+_BATCHES_PER_THREAD = 2  # minimum with several threads, so that no thread waits long for the last batch
+_MIN_ROWS = 64  # batches are not made smaller to reach that minimum
+_ROWS_PER_STEP = 16  # a step has a fixed cost equal to that of this number of rows
 
 
 class TorchEngine:
@@ -89,7 +87,7 @@ class TorchEngine:
         check_request(1, request, settings, self.max_positions, self.vocab_size)
         steps = stream_search(self._search_batch([request], settings))
         while True:
-            # Only during the steps; between them, the caller's settings apply.
+            # The settings are changed only during the steps; between them, the caller's settings apply.
             with evaluating(self.network), _one_thread():
                 try:
                     tokens = next(steps)
@@ -134,7 +132,7 @@ class TorchEngine:
         workers = min(self._workers(), len(work))
         if workers <= 1 or self.device.type != "cpu":
             with _one_thread():
-                return [self._run_batch(each, settings) for each in work]
+                return [self._run_batch(batch_requests, settings) for batch_requests in work]
 
         def run(batch: list[Request], stop: Event) -> list[SearchResult]:
             return self._run_batch(batch, settings, stop)
@@ -144,7 +142,7 @@ class TorchEngine:
     def _run_batch(
         self, requests: list[Request], settings: DecodingConfig, stop: Event | None = None
     ) -> list[SearchResult]:
-        """Run one batch, and sentences with close decisions again, alone."""
+        """Run one batch, then run each sentence with a close decision again, alone."""
         results = self._search(requests, settings, stop)
         if stop is not None and stop.is_set():
             return results
@@ -194,9 +192,9 @@ class _Pending(NamedTuple):
 
     shape: tuple[int, int, int, bool, bool]  # shared by the requests of a batch
     source_length: int
-    number: int  # of the request
+    number: int  # index of the request
     rows: int
-    positions: int  # cached per row
+    positions: int  # number of cached positions per row
     limit: int
 
 
@@ -212,7 +210,7 @@ def _split(pending: Sequence[_Pending], batch_tokens: int, max_requests: int) ->
 
 
 def _work(batch: Sequence[_Pending]) -> float:
-    """Estimate the cost of a batch: positions that are encoded, and as many generated in each row, up to the limit."""
+    """Estimate the cost of a batch: its source positions, and as many output positions per row, at most the limit."""
     last = batch[-1]
     steps = min(last.source_length, last.limit)
     return len(batch) * (last.source_length + last.rows * steps) + _ROWS_PER_STEP * steps

@@ -26,7 +26,7 @@ from clearhead.model.masks import padding_mask
 
 @dataclass(frozen=True)
 class TorchState:
-    """State of the module, and the shortlist of its steps: the tokens, and which of them each row may not have."""
+    """State of the module, and its shortlist: the tokens, and which of them are forbidden in each row."""
 
     inner: Any
     num_rows: int
@@ -37,8 +37,8 @@ class TorchState:
 class TorchGenerator:
     """Generator over a torch module with `encode`, `start`, `step` and `reorder`.
 
-    Log-probabilities are computed by torch. From a GPU only the best tokens are transferred where the search needs no
-    others; there, ties with the last of them are broken arbitrarily.
+    Log-probabilities are computed by torch. From a GPU, only the best tokens are transferred if the search needs no
+    others; ties with the last of them are then broken arbitrarily.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class TorchGenerator:
         out_RTV = logits_RTV if logits_RTV.is_contiguous() else torch.empty_like(logits_RTV)
         log_probs_RTV = torch.log_softmax(logits_RTV, -1, out=out_RTV)
         cross_RHTS = _cross_attention(step.attention) if want_attention else None
-        after = replace(state, inner=step.state)
+        next_state = replace(state, inner=step.state)
         if num_best is None or self.transfers_all or all_positions or num_best >= log_probs_RTV.shape[2]:
-            return Step(_on_host(log_probs_RTV), after, cross_RHTS)
+            return Step(_on_host(log_probs_RTV), next_state, cross_RHTS)
         values_R1K, tokens_R1K = log_probs_RTV.topk(num_best)
         tokens_R1K, order_R1K = tokens_R1K.sort(-1)
-        return Step(_on_host(values_R1K.gather(-1, order_R1K)), after, cross_RHTS, tokens_R1K[:, 0].cpu().numpy())
+        return Step(_on_host(values_R1K.gather(-1, order_R1K)), next_state, cross_RHTS, tokens_R1K[:, 0].cpu().numpy())
 
     @torch.inference_mode()
     def reorder(self, state: TorchState, rows_R: Ints) -> TorchState:
@@ -150,7 +150,7 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
 
 @contextmanager
 def evaluating(network: Any) -> Iterator[None]:
-    """Compute without gradients and dropout, also in the middle of a training."""
+    """Disable gradients and dropout inside the block, and restore the mode afterwards."""
     is_training = isinstance(network, nn.Module) and network.training
     with torch.inference_mode():
         if is_training:
@@ -189,8 +189,8 @@ class TorchEncoderEngine:
         """Return the logits of each row: [L], or [S, L] of a token classifier."""
         results: list[Any] = [None] * len(rows)
         for batch, logits in self._batches(rows, lambda ids_BS: self.network.logits(self.network(ids_BS))):
-            for index, one in zip(batch, logits, strict=True):
-                results[index] = one if one.ndim == 1 else one[: len(rows[index])]
+            for index, row_logits in zip(batch, logits, strict=True):
+                results[index] = row_logits if row_logits.ndim == 1 else row_logits[: len(rows[index])]
         return results
 
     def masked_lm(self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> list[Floats]:
@@ -205,8 +205,8 @@ class TorchEncoderEngine:
                 hidden_MD = self.network(ids_BS, on_device(is_predicted_BS, ids_BS.device))
                 log_probs_MV = _to_numpy(self.network.logits(hidden_MD).double().log_softmax(-1))
             sizes = np.cumsum([len(positions[index]) for index in batch])
-            for index, one_MV in zip(batch, np.split(log_probs_MV, sizes[:-1]), strict=True):
-                results[index] = one_MV
+            for index, row_MV in zip(batch, np.split(log_probs_MV, sizes[:-1]), strict=True):
+                results[index] = row_MV
         return results
 
     def image_logits(self, pixels_NCYX: Floats) -> Floats:
@@ -254,8 +254,8 @@ def _to_numpy(tensor: Tensor) -> Floats:
 
 Scores = tuple[Floats, Floats | None]
 
-MAX_NUMBERS = 1 << 24  # logits or attention weights of a batch: 64 MiB
-MIN_NUMBERS = 4096  # per token, for the activations of the layers
+MAX_NUMBERS = 1 << 24  # maximum number of logits or attention weights of a batch: 64 MiB
+MIN_NUMBERS = 4096  # numbers per token that the activations of the layers take, even with a small vocabulary
 
 
 class TorchScoringEngine:
@@ -270,9 +270,9 @@ class TorchScoringEngine:
         targets: Sequence[Sequence[int]],
         attention_layer: int | None = None,
     ) -> list[Scores]:
-        """Return for each pair the log-probabilities [T] of the target tokens, given the source and those before.
+        """Return for each pair the log-probabilities [T] of the target tokens, given the source and the tokens before.
 
-        With a decoder layer also its cross-attention [H, T, S]: row t belongs to the step that predicts target token t.
+        If a decoder layer is given, its cross-attention [H, T, S] is also returned; row t predicts target token t.
         Sources are the inputs of the encoder, targets the expected outputs; both include their end token but no start
         token. A language model predicts target token t from source tokens 0 to t.
         """

@@ -15,9 +15,9 @@ from sacrebleu.metrics.chrf import CHRF
 from clearhead.errors import ConfigError, DataError
 from clearhead.json_format import JsonResult
 
-MIN_COPY_WORDS = 3  # names and numbers of one or two words are often the same in both languages
+MIN_COPY_WORDS = 3  # shorter outputs are not copies: names and numbers are often the same in both languages
 MIN_COPY_CHARACTERS = 20  # the same limit for scripts without spaces
-# A unit of 2 to 40 characters at least four times in a row, or one character at least eight times.
+# Matches a unit of 2 to 40 characters that occurs four or more times in a row, or a character that does so eight times.
 LOOP = re.compile(r"(.{2,40}?)\1{3,}|(.)\2{7,}", re.DOTALL)
 
 
@@ -32,10 +32,10 @@ class OutputCounts(JsonResult):
     """Outputs equal to a source of several words from which the reference differs; None if the source is not text."""
 
     def __str__(self) -> str:
-        shown = [f"repetition loops {self.loops:,} of {self.examples:,}"]
+        lines = [f"repetition loops {self.loops:,} of {self.examples:,}"]
         if self.copies is not None:
-            shown.append(f"untranslated copies {self.copies:,} of {self.examples:,}")
-        return "\n".join(shown)
+            lines.append(f"untranslated copies {self.copies:,} of {self.examples:,}")
+        return "\n".join(lines)
 
     @property
     def summary(self) -> str:

@@ -142,7 +142,7 @@ class ClauseSampler:
     def tense(
         self, verb: Verb, is_negated: bool, tenses: Sequence[str] | None = None
     ) -> tuple[str, Modal | None, bool]:
-        """Return tense, modal, and whether the clause is still negated."""
+        """Return tense, modal, and whether the clause is negated; "must" drops the negation."""
         is_state = verb is BE or "s" in verb.adverbials
         tense = self.pick(tenses or (tables.STATE_TENSES if is_state else tables.TENSES))
         if is_state and tense not in tables.STATE_TENSES:

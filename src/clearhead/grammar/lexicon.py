@@ -148,11 +148,11 @@ def _noun(row: str, kind: str) -> Noun:
 
 def _verb(row: str, frame: str) -> Verb:
     english, german, subjects, objects, adverbials = (part.strip() for part in row.split(";"))
-    base, past, participle, *more = english.split()
-    particle = more[0][1:] if more and more[0][0] == "+" else ""
-    preposition = more[0][1:] if more and more[0][0] == ">" else ""
+    base, past, participle, *extra = english.split()
+    particle = extra[0][1:] if extra and extra[0][0] == "+" else ""
+    preposition = extra[0][1:] if extra and extra[0][0] == ">" else ""
     infinitive, third, german_participle = german.split()
-    prefix, _, rest = infinitive.rpartition("|")
+    prefix, _, base_infinitive = infinitive.rpartition("|")
     kinds, _, names = objects.partition("(")
     return Verb(
         english=base,
@@ -160,7 +160,7 @@ def _verb(row: str, frame: str) -> Verb:
         participle=participle,
         particle=particle,
         preposition=preposition,
-        infinitive=rest,
+        infinitive=base_infinitive,
         prefix=prefix,
         third=third,
         german_participle=german_participle.rstrip("*"),
@@ -170,15 +170,15 @@ def _verb(row: str, frame: str) -> Verb:
         objects=_kinds(kinds),
         object_names=frozenset(names.strip(")").split()),
         adverbials=adverbials,
-        stem=" ".join([base, *(word[1:] for word in more)]),
+        stem=" ".join([base, *(word[1:] for word in extra)]),
     )
 
 
 def _adjective(row: str, rank: int) -> Adjective:
     pair, kinds = row.split(";")
     english, german = pair.split()
-    plain, _, inflected = german.partition("/")
-    return Adjective(english, plain, inflected or plain.removesuffix("e"), _kinds(kinds), rank)
+    uninflected, _, inflected = german.partition("/")
+    return Adjective(english, uninflected, inflected or uninflected.removesuffix("e"), _kinds(kinds), rank)
 
 
 def _adverb(english: str, german: str, role: str, tenses: str = "rpf") -> Adverb:

@@ -33,8 +33,8 @@ class PhraseBuilder:
         self.it: It | None = None
         self.it_unit = 0
 
-    def new(self, stem: str) -> int:
-        """Record a stem and return a new unit for it."""
+    def new_unit(self, stem: str) -> int:
+        """Record a stem and return a new alignment unit for it."""
         self.unit <<= 1
         self.stems.append(stem)
         return self.unit
@@ -47,7 +47,7 @@ class PhraseBuilder:
         target: Tokens = []
         det = tree.determiner
         if det.english:
-            mask = self.new(det.english)
+            mask = self.new_unit(det.english)
             source.append((det.plural if plural else det.english, mask))
             negation |= mask if negation else 0
         if negation:
@@ -56,16 +56,16 @@ class PhraseBuilder:
         elif det.english:
             target.append((inflection.german_determiner(det, case, gender), mask))
         if tree.very:
-            mask = self.new("very")
+            mask = self.new_unit("very")
             source.append(("very", mask))
             target.append(("sehr", mask))
         ending = inflection.ENDINGS[det.declension][case, gender]
         for adjective in tree.adjectives:
-            mask = self.new(adjective.english)
+            mask = self.new_unit(adjective.english)
             self.combinations.append((adjective.english, noun.english))
             source.append((adjective.english, mask))
             target.append((adjective.inflected + ending, mask))
-        mask = self.new(noun.english)
+        mask = self.new_unit(noun.english)
         self.heads[id(tree)] = mask
         source.append((noun.plural if plural else noun.english, mask))
         target.append((inflection.NOUN_FORMS[noun.german, case, plural], mask))
@@ -77,7 +77,7 @@ class PhraseBuilder:
 
     def add_genitive(self, tree: NounPhrase, source: Tokens, target: Tokens) -> None:
         """Append a genitive ("of the house": "des Hauses"); "of" is aligned with the German determiner."""
-        of = self.new("of")
+        of = self.new_unit("of")
         inner_source, inner_target = self.noun_phrase(tree, "genitive")
         source.append(("of", of))
         source += inner_source
@@ -91,19 +91,19 @@ class PhraseBuilder:
             return self.noun_phrase(tree, case, negation)
         if isinstance(tree, Coordination):
             first = self.noun_phrase(tree.first, case)
-            mask = self.new("and")
+            mask = self.new_unit("and")
             second = self.noun_phrase(tree.second, case)
             return [*first[0], ("and", mask), *second[0]], [*first[1], ("und", mask), *second[1]]
         if isinstance(tree, PersonalPronoun):
-            mask = self.new(tree.english)
+            mask = self.new_unit(tree.english)
             word = tree.english if case == "nominative" else tree.english_object
             forms = {"nominative": tree.nominative, "accusative": tree.accusative, "dative": tree.dative}
             return [(word, mask)], [(forms[case], mask)]
         if isinstance(tree, Name):
-            mask = self.new(tree.name)
+            mask = self.new_unit(tree.name)
             return [(tree.name, mask)], [(tree.name, mask)]
         if isinstance(tree, It):
-            mask = self.it_unit = self.new("it")
+            mask = self.it_unit = self.new_unit("it")
             self.it = tree
             return [("it", mask)], [(inflection.IT_FORMS[case][tree.antecedent.noun.gender], mask)]
         return self.relative_pronoun(tree, case)
@@ -111,7 +111,7 @@ class PhraseBuilder:
     def relative_pronoun(self, tree: Gap, case: str) -> TokenPair:
         """Return the relative pronoun: "who" or "whom" for persons, otherwise "that"."""
         is_person = tree.noun.kind == "person"
-        mask = self.new("who" if is_person else "that")
+        mask = self.new_unit("who" if is_person else "that")
         word = "that" if not is_person else "who" if case == "nominative" else "whom"
         return [(word, mask)], [
             (inflection.german_relative_pronoun(case, "p" if tree.plural else tree.noun.gender), mask)
@@ -120,7 +120,7 @@ class PhraseBuilder:
     def preposition_phrase(self, tree: PrepositionPhrase) -> TokenPair:
         """Return a preposition with its phrase; preposition and German article are contracted where possible."""
         preposition = tree.preposition
-        mask = self.new(preposition.stem)
+        mask = self.new_unit(preposition.stem)
         case = preposition.case
         if case == "two-way":
             case = "accusative" if tree.is_direction else "dative"
@@ -134,7 +134,7 @@ class PhraseBuilder:
             return [], []
         if isinstance(tree, PrepositionPhrase):
             return self.preposition_phrase(tree)
-        mask = self.new(tree.stem)
+        mask = self.new_unit(tree.stem)
         return [(word, mask) for word in tree.english], [(word, mask) for word in tree.german]
 
 

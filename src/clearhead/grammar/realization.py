@@ -14,7 +14,7 @@ class MiddleField(NamedTuple):
 
     source: Tokens
     target: Tokens
-    after: Tokens
+    postfield: Tokens
 
 
 class SentenceBuilder(PhraseBuilder):
@@ -31,7 +31,7 @@ class SentenceBuilder(PhraseBuilder):
         for part in tree.conjuncts:
             if part.conjunction == "but":
                 self.add_punctuation(",", source, target)
-            unit = self.new(part.conjunction)
+            unit = self.new_unit(part.conjunction)
             source.append((part.conjunction, unit))
             target.append((COORDINATORS[part.conjunction], unit))
             self.add(source, target, self.clause(part.clause, "main"))
@@ -48,14 +48,14 @@ class SentenceBuilder(PhraseBuilder):
         target.append((sign, self.unit))
 
     @staticmethod
-    def add(source: Tokens, target: Tokens, more: TokenPair) -> None:
+    def add(source: Tokens, target: Tokens, addition: TokenPair) -> None:
         """Append tokens to both sides."""
-        source += more[0]
-        target += more[1]
+        source += addition[0]
+        target += addition[1]
 
     def subordinate(self, part: ConjoinedClause) -> TokenPair:
         """Return a verb-last clause with its subordinating conjunction."""
-        unit = self.new(part.conjunction)
+        unit = self.new_unit(part.conjunction)
         word = SUBORDINATORS[part.conjunction]
         if part.conjunction == "when" and part.clause.tense == "past":
             word = "als"
@@ -73,7 +73,7 @@ class SentenceBuilder(PhraseBuilder):
             relative = self.clause(tree.subject.relative, "last")
             source += relative[0]
             subject += [COMMA, *relative[1], COMMA]
-        units = Units(self.new(tree.verb.stem), self.unit << 1, self.unit << 2)
+        units = Units(self.new_unit(tree.verb.stem), self.unit << 1, self.unit << 2)
         self.unit <<= 2
         if tree.modal:
             self.stems.append(tree.modal.english[0])
@@ -86,8 +86,8 @@ class SentenceBuilder(PhraseBuilder):
         middle = self.middle(tree, units, frequency[1])
         source = [*gap[0], *front_source, *source, *group.source, *middle.source]
         if order == "last":
-            return source, [*gap[1], *subject, *middle.target, *group.tail, group.last, *middle.after]
-        end = [*middle.target, *group.prefix, *group.tail, *middle.after]
+            return source, [*gap[1], *subject, *middle.target, *group.tail, group.last, *middle.postfield]
+        end = [*middle.target, *group.prefix, *group.tail, *middle.postfield]
         if front_target or order == "inverted":
             return source, [*front_target, group.finite, *subject, *end]
         return source, [*subject, group.finite, *end]
@@ -126,13 +126,13 @@ class SentenceBuilder(PhraseBuilder):
             light, heavy = indirect[1], direct[1]
         target = [*light, *time[1], *frequency, *heavy, *negation]
         target += [*manner[1], *prepositional, *companion[1], *place[1], *predicate[1]]
-        after = [COMMA, *relative[1], COMMA] if relative[1] else []
-        return MiddleField(source, target, [*after, *that[1]])
+        postfield = [COMMA, *relative[1], COMMA] if relative[1] else []
+        return MiddleField(source, target, [*postfield, *that[1]])
 
     def direct(self, tree: Clause, units: Units, negation: int) -> tuple[TokenPair, Tokens, TokenPair]:
-        """Return the object, its German side if it is prepositional there, and its relative clause.
+        """Return the object, its German prepositional phrase, and its relative clause.
 
-        The German side of the first pair is empty for an object that is prepositional in German.
+        If the object is prepositional in German, the second value has its German words; otherwise it is empty.
         """
         verb, item = tree.verb, tree.direct
         empty: TokenPair = ([], [])
@@ -169,21 +169,21 @@ class SentenceBuilder(PhraseBuilder):
         source: Tokens = []
         target: Tokens = []
         if tree.predicate.intensifier:
-            unit = self.new(tree.predicate.intensifier)
+            unit = self.new_unit(tree.predicate.intensifier)
             source.append((tree.predicate.intensifier, unit))
             target.append((INTENSIFIERS[tree.predicate.intensifier], unit))
         adjective = tree.predicate.adjective
         subject = tree.subject.antecedent if isinstance(tree.subject, It) else tree.subject
         if isinstance(subject, NounPhrase | Gap):
             self.combinations.append((adjective.english, subject.noun.english))
-        unit = self.new(adjective.english)
+        unit = self.new_unit(adjective.english)
         return [*source, (adjective.english, unit)], [*target, (adjective.german, unit)]
 
     def that_clause(self, tree: Clause) -> TokenPair:
         """Return the that-clause, which follows the end of its main clause."""
         if tree.that is None:
             return [], []
-        unit = self.new("that")
+        unit = self.new_unit("that")
         source, target = self.clause(tree.that, "last")
         return [("that", unit), *source], [COMMA, ("dass", unit), *target, COMMA]
 

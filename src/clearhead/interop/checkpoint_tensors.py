@@ -1,8 +1,8 @@
-"""Tensors of checkpoints: safetensors files, of which only headers are read at first, and torch's pickles.
+"""Tensors of checkpoints: safetensors files, whose headers are read before their tensors, and torch's pickle files.
 
-Pickles are read in this module only, through torch's restricted reader, which executes nothing and accepts tensors and
-plain containers. fairseq's files also need `argparse.Namespace` and the reconstruction of numeric NumPy arrays, which
-are allowed by name; every other name is refused.
+This is the only module that reads pickle files. It uses torch's restricted reader, which executes nothing and accepts
+only tensors and plain containers. Checkpoints of fairseq also contain `argparse.Namespace` and numeric NumPy arrays,
+which ALLOWED_NAMES adds; a file with any other name is refused.
 """
 
 import argparse
@@ -28,6 +28,17 @@ from clearhead.errors import InteropError
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 Shape = tuple[int, ...]
+_NUMERIC_TYPES = (
+    "Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
+)  # fmt: skip
+ALLOWED_NAMES: list[Any] = [
+    argparse.Namespace,
+    np.ndarray,
+    np.dtype,
+    *(getattr(np.dtypes, f"{name}DType") for name in _NUMERIC_TYPES),
+    *((_reconstruct, f"numpy.{package}.multiarray._reconstruct") for package in ("core", "_core")),
+]
+"""Classes and functions that pickle files may refer to."""
 
 
 class CheckpointTensors(Protocol):
@@ -57,7 +68,10 @@ class InMemoryTensors:
 
 @dataclass(frozen=True)
 class SafetensorsFiles:
-    """Tensors in one or several files. The library checks a header against its file before it returns a shape."""
+    """Tensors in one or several safetensors files, each read when requested.
+
+    The library validates the header of a file when it opens the file, so the shapes are correct.
+    """
 
     files: Mapping[str, Path]
     """File of each tensor."""
@@ -97,7 +111,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if not (folder / INDEX).is_file():
-        raise InteropError(f"expected {WEIGHTS} in {folder}, found none; save the model with safetensors first")
+        raise InteropError(f"expected {WEIGHTS} in {folder}, but it is missing; save the model with safetensors first")
     try:
         names = sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -114,7 +128,7 @@ def count_values(tensors: CheckpointTensors) -> int:
 
 
 def to_float32(tensor: Tensor, name: str) -> Tensor:
-    """Return the tensor in single precision, which represents half precision exactly. Integers raise InteropError."""
+    """Return the tensor in float32, which is exact for half precision; raise InteropError for integers."""
     if not tensor.is_floating_point():
         raise InteropError(
             f"{name} has type {tensor.dtype}, expected floating-point numbers; quantized weights cannot be imported"
@@ -122,20 +136,11 @@ def to_float32(tensor: Tensor, name: str) -> Tensor:
     return tensor.to(torch.float32)
 
 
-_NUMERIC_TYPES = (
-    "Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
-)  # fmt: skip
-ALLOWED_NAMES: list[Any] = [
-    argparse.Namespace,
-    np.ndarray,
-    np.dtype,
-    *(getattr(np.dtypes, f"{name}DType") for name in _NUMERIC_TYPES),
-    *((_reconstruct, f"numpy.{package}.multiarray._reconstruct") for package in ("core", "_core")),
-]
-
-
 def load_pickle(path: Path) -> Any:
-    """Return the content of a torch checkpoint without executing anything; raise InteropError for forbidden names."""
+    """Return the content of a torch checkpoint without executing code from it.
+
+    Raise InteropError if the file refers to other names than ALLOWED_NAMES, or cannot be read.
+    """
     with safe_globals(ALLOWED_NAMES), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected pickle protocol")  # the reader reports what it cannot read
         try:
@@ -153,7 +158,10 @@ def load_pickle(path: Path) -> Any:
             if match:
                 raise _forbidden_name_error(path, match[1]) from None
             reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
-            raise InteropError(f"{path} cannot be read as a torch checkpoint: {reason}") from error
+            raise InteropError(
+                f"{path} cannot be read as a torch checkpoint ({reason}); expected a .pt or .safetensors file, or a "
+                "Hugging Face folder"
+            ) from error
 
 
 def _forbidden_name_error(path: Path, names: str) -> InteropError:

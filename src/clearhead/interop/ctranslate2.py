@@ -1,6 +1,6 @@
-"""Export of translation and language models to CTranslate2, through the public spec classes of that library.
+"""Export of translation and language models to CTranslate2, with the public model specification classes of the library.
 
-Settings that CTranslate2 does not support are refused by name.
+A model with a setting that CTranslate2 does not support is refused; the error names the setting.
 
 L positions, D model width, U buckets of relative positions, H heads, N outputs
 """
@@ -43,12 +43,13 @@ _SUPPORTED = {
 }  # fmt: skip
 """Settings that this module converts, or that only affect training."""
 _MIN_BUCKETS = 4
-"""With fewer buckets of relative positions, CTranslate2 divides by a number of exact distances that is 0."""
+"""Fewest buckets of relative positions: CTranslate2 divides by the number of buckets for exact distances, which is 0
+with fewer buckets."""
 
 
 @dataclass(frozen=True)
 class CTranslate2Vocabulary:
-    """Tokens as text, which CTranslate2 reads and writes, in the order of their ids."""
+    """Tokens as strings, the input and output of CTranslate2, in the order of their ids."""
 
     tokens: Sequence[str]
     separate_source_tokens: Sequence[str] = ()
@@ -88,7 +89,7 @@ def unsupported(config: ModelConfig) -> list[str]:
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
-    """Return the tokens of both sides; in a vocabulary without <unk>, such as GPT-2's, the end token replaces it."""
+    """Return the tokens of source and target; the end token replaces <unk> if a vocabulary such as GPT-2's has none."""
     sides = [[side.token(index) for index in range(side.vocab_size)] for side in (tokenizer, tokenizer.target)]
     unknown = tokenizer.target.unk_id if tokenizer.target.unk_id >= 0 else tokenizer.target.eos_id
     return CTranslate2Vocabulary(sides[1], sides[0] if sides[0] != sides[1] else (), unknown)
@@ -97,7 +98,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> CTranslate2Vocabulary:
 def convert(
     network: nn.Module, vocabulary: CTranslate2Vocabulary, folder: Path, compute_type: ComputeType = "float32"
 ) -> None:
-    """Write the files of the converted network into an empty folder; int8 stores weights in a quarter of the size."""
+    """Write the files of the converted network into an empty folder; with int8, matrices take a quarter of the size."""
     spec = _build_spec(network, vocabulary)
     spec.validate()
     spec.optimize(quantization=compute_type)
@@ -105,7 +106,7 @@ def convert(
 
 
 def _build_spec(network: Any, vocabulary: CTranslate2Vocabulary) -> Any:
-    """Return a network as a `TransformerSpec`, or without an encoder as a `TransformerDecoderModelSpec`."""
+    """Return a translation model as a `TransformerSpec`, or a language model as a `TransformerDecoderModelSpec`."""
     require_unchanged(network)
     config: ModelConfig = network.config
     if settings := unsupported(config):
@@ -197,10 +198,10 @@ def _fill_stack(spec: Any, stack: Stack, embedding: PositionedEmbedding, config:
 
 
 def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
-    """Return table_LD, zero for a model without positions.
+    """Return table_LD of the position encodings; all zeros for a model without positions.
 
-    It has one row more than the model has positions: CTranslate2 also reads the row after the last one when it scores
-    an output of maximal length, and ignores the result.
+    The table has one additional row, because CTranslate2 also reads the row after the last position when it scores an
+    output of maximum length; it ignores the result.
     """
     if embedding.positions is None:
         return _array(torch.zeros(max_positions + 1, embedding.tokens.weight.shape[1]))
@@ -208,7 +209,7 @@ def _positions(embedding: PositionedEmbedding, max_positions: int) -> Any:
 
 
 def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
-    """Fill self-attention, whose queries, keys and values are one matrix in CTranslate2."""
+    """Fill self-attention; CTranslate2 concatenates the projections of queries, keys and values."""
     _fill_linear(spec.linear[0], attention.query, attention.key, attention.value)
     _fill_linear(spec.linear[1], attention.output)
     _fill_scale(spec, attention)
@@ -221,7 +222,7 @@ def _fill_self(spec: Any, attention: MultiHeadAttention, stack: Stack) -> None:
 
 
 def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
-    """Fill cross-attention, whose keys and values are one matrix in CTranslate2."""
+    """Fill cross-attention; CTranslate2 concatenates the projections of keys and values."""
     _fill_linear(spec.linear[0], attention.query)
     _fill_linear(spec.linear[1], attention.key, attention.value)
     _fill_linear(spec.linear[2], attention.output)

@@ -1,4 +1,4 @@
-"""Export formats by name. Each writes a model into a new folder, or lists the settings that it does not support."""
+"""Registry of export formats: each writes a model into a new folder, or lists the settings that it does not support."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,17 +42,17 @@ class Exporter:
 def export(
     model: ExportSource, out: Path, to: str, compute_type: str = "float32", overwrite: bool = False
 ) -> list[str]:
-    """Write a model into the new folder `out`, or replace it as a whole; return notes for the user.
+    """Write a model into the new folder `out`, or with `overwrite` replace the folder; return notes for the user.
 
-    Raises InteropError with all settings that the format does not support, and the formats that do.
+    Raise InteropError if the format does not support the model; the message lists the settings, and other formats.
     """
     if to not in EXPORTERS:
-        raise InteropError(f"expected a format of {', '.join(EXPORTERS)}, found {to}")
+        raise InteropError(f"unknown export format {to!r}; expected one of {', '.join(EXPORTERS)}")
     if unsupported := EXPORTERS[to].unsupported(model.config):
         title = EXPORTERS[to].title(model.config)
         raise InteropError(f"{title} cannot express {', '.join(unsupported)}; {_alternative(model.config)}")
     if out.exists() and not overwrite:
-        raise BundleError(f"{out} exists already; choose another folder, or add --overwrite to replace it")
+        raise BundleError(f"{out} already exists; choose another folder, or add --overwrite to replace it")
     try:
         with create_folder(out, overwrite) as folder:
             return EXPORTERS[to].write(model, folder, compute_type)
@@ -61,7 +61,7 @@ def export(
 
 
 def _alternative(config: Config) -> str:
-    """Return the advice at the end of a refusal: formats that support the model, or clearhead itself."""
+    """Return the end of an error message: the formats that support the model, or the advice to use clearhead itself."""
     working = [name for name, exporter in EXPORTERS.items() if not exporter.unsupported(config)]
     if not working:
         return "no export format can express this model; run it with clearhead itself, for example `clearhead serve`"

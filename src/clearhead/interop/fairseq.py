@@ -1,4 +1,4 @@
-"""fairseq's Transformer checkpoints: settings and tensors in one .pt file, dictionaries and BPE codes in others."""
+"""Import of fairseq's Transformer checkpoints: a .pt file of settings and tensors, with dictionaries and BPE codes."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ OUTPUT_NAMES = ("decoder.output_projection.weight", "decoder.embed_out")  # the 
 
 
 def is_checkpoint(content: Any) -> bool:
-    """Return whether fairseq wrote the content of a file."""
+    """Return whether the content of a .pt file is a fairseq checkpoint."""
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         return False
     return bool(content.get("args") or content.get("cfg"))
@@ -55,12 +55,11 @@ def read_checkpoint(
     options = SettingsReader(_to_dict(content.get("args") or cfg.get("model")), str(path))
     generation = SettingsReader(_to_dict(cfg.get("generation")), str(path))
     notes: list[str] = []
-    own = {**_model_settings(options, tensors), "decoding": _decoding_settings(generation, notes)}
-    config = configs.parse(configs.merge(own, settings))
+    checkpoint_settings = {**_model_settings(options, tensors), "decoding": _decoding_settings(generation, notes)}
+    config = configs.parse(configs.merge(checkpoint_settings, settings))
     check_parameter_count(config.model, tensors)
     tokenizer = _tokenizer(path, dictionaries, codes, config.model, options)
-    sizes = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
-    config = configs.override(config, {"tokenizer": sizes})
+    config = configs.override(config, {"tokenizer": {"kind": "imported", "vocab_size": tokenizer.vocab_size}})
     mapped = import_weights(weight_mapping(config, tensors), tensors, config.model)
     return ImportedModel(config, mapped.weights, tokenizer, mapped.unused_tensors, "fairseq transformer", notes)
 
@@ -133,7 +132,10 @@ def _vocab_size(tensors: CheckpointTensors, name: str) -> int:
 
 
 def _decoding_settings(options: SettingsReader, notes: list[str]) -> Settings:
-    """Return the settings of fairseq's generator, or its defaults. Its limit does not count the end token."""
+    """Return the decoding settings of the checkpoint, with fairseq's defaults.
+
+    fairseq's length limit does not count the end token, clearhead's does, hence the 1.
+    """
     growth, limit = options.number("max_len_a", 0.0), int(options.get("max_len_b", 200)) + 1
     if growth not in (0.0, 1.0):
         notes.append(f"not imported: max_len_a={growth}; outputs may have {limit} tokens more than their inputs")
@@ -179,7 +181,7 @@ def _embedding_links(model: ModelConfig, tensors: CheckpointTensors) -> list[Ten
 def _tokenizer(
     path: Path, dictionaries: Sequence[Path], codes: Path | None, model: ModelConfig, options: SettingsReader
 ) -> ImportedTokenizer:
-    """Return the tokenizer of both sides, which share the codes."""
+    """Return the tokenizers of source and target, which have the same BPE codes."""
     sizes = [model.input_vocab_size, model.vocab_size]
     files = _find_dictionaries(path, dictionaries, sizes, options)
     vocabularies = [_read_dictionary(file, size) for file, size in zip(files, sizes, strict=True)]
@@ -199,7 +201,10 @@ def _tokenizer(
 
 
 def _read_dictionary(path: Path, size: int) -> list[str]:
-    """Return the tokens of a dictionary, whose lines are a token and its count; raise InteropError for other files."""
+    """Return the tokens of a dictionary, which has a token and its count per line.
+
+    Raise InteropError if the file has another format or another number of tokens than the model.
+    """
     tokens = []
     for number, line in enumerate(read_lines(path), 1):
         if line:
@@ -209,13 +214,18 @@ def _read_dictionary(path: Path, size: int) -> list[str]:
             tokens.append(token)
     if len(tokens) + len(SPECIALS) != size:
         raise InteropError(
-            f"{path} has {len(tokens):,} tokens, the model {size - len(SPECIALS):,}; give its dictionary with --dict"
+            f"{path} has {len(tokens):,} tokens, but the model has {size - len(SPECIALS):,}; pass the dictionary of "
+            "the model with --dict"
         )
     return tokens
 
 
 def _find_dictionaries(path: Path, files: Sequence[Path], sizes: Sequence[int], options: SettingsReader) -> list[Path]:
-    """Return the dictionaries of source and target: as given, by the languages of the checkpoint, or by their sizes."""
+    """Return the dictionaries of source and target.
+
+    These are the `files` that the user named, else files named after the languages of the checkpoint, else the only
+    files near the checkpoint with the right number of tokens. Raise InteropError if there is no such choice.
+    """
     if files:
         return [files[0], files[-1]]
     languages = [options.get("source_lang"), options.get("target_lang")]
@@ -229,7 +239,7 @@ def _find_dictionaries(path: Path, files: Sequence[Path], sizes: Sequence[int], 
     if any(len(files) != 1 for files in by_size):
         raise InteropError(
             f"cannot determine the dictionaries of source ({sizes[0]:,} tokens) and target ({sizes[1]:,}); found "
-            f"{', '.join(map(str, candidates)) or 'none'}. Give --dict SOURCE --dict TARGET"
+            f"{', '.join(map(str, candidates)) or 'none'}; name them with --dict SOURCE --dict TARGET"
         )
     return [files[0] for files in by_size]
 

@@ -1,4 +1,4 @@
-"""Import of checkpoints of other toolkits: detection of the format, conversion, and saving as a bundle."""
+"""Import of checkpoints: detection of the format, conversion, and saving as a bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ STATE_DICT_KEYS = ("model_state_dict", "state_dict", "model")
 
 @dataclass(frozen=True)
 class ImportSource:
-    """Checkpoint to import, with options of the user."""
+    """A checkpoint to import, with the options of the user."""
 
     path: Path
     dictionaries: Sequence[Path] = ()
@@ -66,15 +66,17 @@ def read_checkpoint(source: ImportSource) -> ImportedModel:
     """Return the model of a checkpoint in any supported format, or raise InteropError."""
     path, settings = source.path, dict(source.settings or {})
     if not path.exists():
-        raise InteropError(f"{path} does not exist; expected a local folder or file, not a name on a hub")
+        raise InteropError(
+            f"{path} does not exist; expected a local folder or file (no model is downloaded from the Hugging Face Hub)"
+        )
     if folders.is_folder(path):
         if source.dictionaries or source.codes:
-            raise InteropError(f"--dict and --codes do not apply to {path}, which has a tokenizer; leave them out")
+            raise InteropError(f"--dict and --codes have no effect for {path}, which has a tokenizer; leave them out")
         return folders.read_folder(path, settings)
     if path.is_dir():
         raise InteropError(
-            f"{path} has no config.json, so it is not a Hugging Face folder; name the checkpoint file itself, such as "
-            "checkpoint_best.pt"
+            f"{path} is not a Hugging Face folder, because it has no config.json; for another toolkit, name the "
+            "checkpoint file itself, such as checkpoint_best.pt"
         )
     if path.suffix == ".safetensors":
         return _read_state_dict(SafetensorsFiles.open_file(path), source, settings)
@@ -89,21 +91,26 @@ def _read_state_dict(
 ) -> ImportedModel:
     if not pytorch_state_dicts.is_state_dict(list(tensors.shapes)):
         raise InteropError(
-            f"{source.path}: the tensor names match no supported format (fairseq, nn.Transformer, Annotated "
+            f"{source.path}: the tensor names match none of the supported formats (fairseq, nn.Transformer, Annotated "
             f"Transformer); found {', '.join(list(tensors.shapes)[:4]) or 'no tensors'}"
         )
     if source.codes:
-        raise InteropError("--codes does not apply to a state dict, whose vocabulary consists of words; leave it out")
+        raise InteropError(
+            "--codes has no effect for a state dict, because its vocabulary consists of words; leave it out"
+        )
     return pytorch_state_dicts.read_state_dict(tensors, source.path, source.dictionaries, settings)
 
 
 def _find_state_dict(content: object, path: Path) -> dict[str, Tensor]:
-    """Return the tensors by name, also if a training script saved them with other state; raise InteropError if none."""
+    """Return the state dict in the content of a file, directly or under a key of STATE_DICT_KEYS.
+
+    Raise InteropError if there is none.
+    """
     for key in STATE_DICT_KEYS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     items = content.items() if isinstance(content, dict) else ()
     tensors = {str(name): value for name, value in items if isinstance(value, Tensor)}
     if not tensors:
-        raise InteropError(f"{path} contains no tensors by name; save the model's state_dict()")
+        raise InteropError(f"{path} does not contain a state dict; save model.state_dict() with torch.save")
     return tensors

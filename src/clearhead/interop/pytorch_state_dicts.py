@@ -1,6 +1,7 @@
-"""State dicts of torch's `nn.Transformer`, inside a module with embeddings, and of the Annotated Transformer.
+"""Import of state dicts: `nn.Transformer` in a module with embeddings and output layer, and the Annotated Transformer.
 
-A state dict has no settings: sizes are inferred from shapes, the rest is given by the user (`--set model.num_heads=8`).
+A state dict contains no settings: sizes are inferred from the shapes of the tensors, the user sets the rest
+(`--set model.num_heads=8`).
 
 L positions, D model width
 """
@@ -54,14 +55,14 @@ LayerLinks = Callable[[str, str, str], Iterator[TensorLink]]
 
 
 def is_state_dict(names: Sequence[str]) -> bool:
-    """Return whether these are tensor names of one of the two layouts."""
+    """Return whether these are the tensor names of `nn.Transformer` or of the Annotated Transformer."""
     return any(name.endswith(TORCH_NAME) or name == ANNOTATED_NAME for name in names)
 
 
 def read_state_dict(
     tensors: CheckpointTensors, path: Path, dictionaries: Sequence[Path], settings: Settings
 ) -> ImportedModel:
-    """Return the model of a state dict; `settings` of the user override those inferred from it."""
+    """Return the model of a state dict; the user's `settings` override those inferred from the tensors."""
     names = list(tensors.shapes)
     is_annotated = ANNOTATED_NAME in names
     if "num_heads" not in settings.get("model", {}):
@@ -75,9 +76,9 @@ def read_state_dict(
     check_parameter_count(config.model, tensors)
     _check_positions(tensors, config.model)
     tokenizer = _tokenizer(path, dictionaries, config.model)
-    ids = {"pad_id": tokenizer.pad_id, "decoder_start_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
-    sizes = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
-    config = configs.override(config, {"model": ids, "tokenizer": sizes})
+    special_ids = {"pad_id": tokenizer.pad_id, "decoder_start_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
+    tokenizer_settings = {"kind": "imported", "vocab_size": tokenizer.vocab_size}
+    config = configs.override(config, {"model": special_ids, "tokenizer": tokenizer_settings})
     layer_links = _annotated_layer_links if is_annotated else _torch_layer_links
     mapped = import_weights(weight_mapping(config, prefix, outer, layer_links), tensors, config.model)
     title = "Annotated Transformer" if is_annotated else "torch nn.Transformer"
@@ -85,14 +86,15 @@ def read_state_dict(
 
 
 def _find_outer_tensors(names: Sequence[str], prefix: str, path: Path) -> dict[str, str]:
-    """Return the embeddings and the output layer around nn.Transformer, or raise InteropError."""
+    """Return the names of the embeddings and the output layer outside nn.Transformer, or raise InteropError."""
     outside = [name for name in names if not re.match(re.escape(prefix) + r"(en|de)coder\.(layers|norm)\.", name)]
     outer = {}
     for role, pattern in (("source", SOURCE), ("target", TARGET), ("output", OUTPUT)):
         matches = [name for name in outside if re.fullmatch(pattern, name)]
         if len(matches) != 1:
             raise InteropError(
-                f"{path}: expected one tensor for the {role} table around nn.Transformer, found "
+                f"{path}: expected one tensor outside nn.Transformer whose name identifies the "
+                f"{'output layer' if role == 'output' else f'{role} embedding'}, found {len(matches)}; the names are "
                 f"{', '.join(outside) or 'none'}"
             )
         outer[role] = matches[0]
@@ -145,11 +147,13 @@ def _check_positions(tensors: CheckpointTensors, model: ModelConfig) -> None:
             has_width = bool(shape) and shape[-1] == model.model_dim
             table_LD = tensors.get(name).float().reshape(-1, model.model_dim) if has_width else torch.zeros(1, 1)
             if not has_width or not torch.allclose(table_LD, sinusoids(*table_LD.shape), atol=1e-3):
-                raise InteropError(f"the positions in {name} are not supported; expected the sinusoids of the paper")
+                raise InteropError(
+                    f"the positions in {name} are not supported; expected the sinusoids of Vaswani et al. (2017)"
+                )
 
 
 def weight_mapping(config: Config, prefix: str, outer: Mapping[str, str], layer_links: LayerLinks) -> WeightMapping:
-    """Return the mapping of either layout; they differ in their layers and normalizations."""
+    """Return the weight mapping; the two layouts differ in `layer_links` and in the names of normalizations."""
     model = config.model
     links = [
         TensorLink("source_embedding.tokens.weight", outer["source"]),
@@ -198,9 +202,9 @@ def _annotated_layer_links(local: str, external: str, stack: str) -> Iterator[Te
 
 
 def _tokenizer(path: Path, dictionaries: Sequence[Path], model: ModelConfig) -> ImportedTokenizer:
-    """Return the tokenizer of words between spaces, from lists of one token per line, or raise InteropError.
+    """Return a tokenizer that splits at spaces, with the vocabularies in files of one token per line.
 
-    Sources begin with the start token in both layouts.
+    Sources begin with the start token in both layouts. Raise InteropError for missing or unsuitable files.
     """
     if not dictionaries:
         raise InteropError(f"{path} has no vocabulary; add --dict SOURCE --dict TARGET, files with one token per line")
@@ -212,13 +216,14 @@ def _tokenizer(path: Path, dictionaries: Sequence[Path], model: ModelConfig) -> 
         roles = {role: next((ids[name] for name in names if name in ids), -1) for role, names in SPECIAL_TOKENS.items()}
         missing = [" or ".join(SPECIAL_TOKENS[role]) for role, index in roles.items() if index < 0]
         if missing or len(words) != size:
+            lacking = f"without {'; '.join(missing)}" if missing else "with all special tokens"
             raise InteropError(
-                f"{file}: expected {size:,} tokens, one per line, with {'; '.join(missing) or 'all special ones'}, "
-                f"found {len(words):,}"
+                f"{file}: expected {size:,} tokens, one per line, including the special tokens; found {len(words):,} "
+                f"tokens, {lacking}"
             )
         pipeline, tokens = words_pipeline(words)
         prefix = [roles["bos"]] if not sides else []
         sides.append(build_tokenizer(pipeline, tokens, ids, "joiner", roles, size, prefix))
     if any(getattr(sides[0], name) != getattr(sides[1], name) for name in ("pad_id", "bos_id", "eos_id")):
-        raise InteropError(f"{dictionaries[0]} and {dictionaries[-1]} must have their special tokens in the same lines")
+        raise InteropError(f"{dictionaries[0]} and {dictionaries[-1]} must have the special tokens in the same lines")
     return ImportedTokenizer(sides[0].pipeline, sides[0].vocabulary, target=sides[1])

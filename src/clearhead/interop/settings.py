@@ -1,6 +1,6 @@
-"""Settings of other toolkits: strict reading, and comparison of a model's settings with what a format can express.
+"""Settings of other toolkits: validation on import, and the check that an export format supports a model's settings.
 
-A setting that clearhead or a format does not support is refused by name, never approximated.
+A setting that clearhead or the format does not support is refused; it is never approximated.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Names of activation functions in Hugging Face's settings, and clearhead's names."""
+"""Hugging Face's name of each activation function -> clearhead's name."""
 
 
 class SettingsReader:
@@ -43,7 +43,7 @@ class SettingsReader:
         return value
 
     def token_id(self, key: str, default: int | None = None) -> int:
-        """Return an integer of 0 or more, such as a token id; of a list, the first; or raise InteropError."""
+        """Return an integer of 0 or more, such as a token id, or the first of a list; raise InteropError otherwise."""
         value = self.get(key, default)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -62,7 +62,7 @@ class SettingsReader:
         return self.choice(key, default, ACTIVATIONS, "activation")
 
     def choice(self, key: str, default: str, supported: Mapping[str, str], label: str = "") -> str:
-        """Return clearhead's name of an option, or raise InteropError, which names the option by `label`."""
+        """Return the value of `supported` for an option, or raise InteropError; `label` is its name in the message."""
         value = str(self.get(key, default))
         if value not in supported:
             raise InteropError(
@@ -71,7 +71,7 @@ class SettingsReader:
         return supported[value]
 
     def require(self, **expected: Any) -> None:
-        """Raise InteropError for a setting with another value; a missing setting has the expected one."""
+        """Raise InteropError for a setting with another value than expected; missing settings are accepted."""
         for key, value in expected.items():
             found = self.get(key, value)
             if found != value:
@@ -79,9 +79,9 @@ class SettingsReader:
 
 
 def unsupported_settings(model: ModelConfig, supported: Mapping[str, Any]) -> list[str]:
-    """Return every setting whose value is not supported, as `model.norm=rms (expected layer)`.
+    """Return every setting whose value is not supported, in the form `model.norm=rms (expected layer)`.
 
-    A tuple lists several supported values.
+    The values of `supported` are the supported value of a setting, or a tuple of several.
     """
     unsupported = []
     for name, values in supported.items():
@@ -92,14 +92,15 @@ def unsupported_settings(model: ModelConfig, supported: Mapping[str, Any]) -> li
 
 
 def equal_head_widths(model: ModelConfig) -> Settings:
-    """Return the supported head widths of formats that divide the model width by the number of heads."""
+    """Return the supported head widths for a format that has none: the model width divided by the number of heads."""
     width = model.model_dim // model.num_heads
     return {"key_dim": (0, width), "value_dim": (0, width)}
 
 
 def require_unchanged(network: nn.Module) -> None:
-    """Raise InteropError if hooks are attached, such as for an ablation: only weights are exported, not hooks."""
+    """Raise InteropError if hooks are attached, such as those of an ablation, since an export contains only weights."""
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         raise InteropError(
-            "the network has ablated or observed parts, which cannot be exported; export the unchanged model"
+            "the network has forward hooks, such as those of an ablation, which cannot be exported; export the model "
+            "without them"
         )

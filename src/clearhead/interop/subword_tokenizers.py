@@ -1,10 +1,10 @@
-"""Tokenizers that consist of several files: a segmentation (SentencePiece, BPE codes or words) and a vocabulary.
+"""Tokenizers that consist of two files: a segmentation (SentencePiece, BPE codes or words) and a vocabulary.
 
-A segmentation is a pipeline of the `tokenizers` library with the tokens of the pipeline in the order of their ids.
-`build_tokenizer` maps these ids to those of the model.
+A segmentation is a pipeline of the `tokenizers` library, with its tokens in the order of the pipeline's ids.
+`build_tokenizer` maps these ids to the token ids of the model.
 
-SentencePiece .model files are protocol buffers of tokens with scores. They are read here without SentencePiece's
-library; only unigram models are supported, whose search is that of the `tokenizers` library, over the whole text.
+SentencePiece .model files are protocol buffers that contain tokens with scores. They are read without the SentencePiece
+library. Only unigram models are supported, since the `tokenizers` library segments them in the same way.
 """
 
 import struct
@@ -18,9 +18,9 @@ from tokenizers import Tokenizer as Pipeline
 from clearhead.data.tokenizer.imported import JOINER, ImportedTokenizer, ImportedVocabulary, WordBoundary
 from clearhead.errors import InteropError
 
-NORMAL, UNKNOWN_KIND, USER_DEFINED = 1, 2, 4  # kinds of tokens; the others never occur in text
+NORMAL, UNKNOWN_KIND, USER_DEFINED = 1, 2, 4  # kinds of tokens; tokens of other kinds never occur in text
 MODEL_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
-# Field numbers: of the model, of a token, of the trainer's and of the normalizer's settings.
+# Field numbers of the protocol buffers: model, token, trainer settings, normalizer settings.
 TOKENS, TRAINER, NORMALIZER = 1, 2, 3
 NAME, SCORE, KIND = 1, 2, 3
 MODEL_KIND, BYTE_FALLBACK, SUFFIX = 3, 35, 24
@@ -79,13 +79,15 @@ class SentencePieceModel:
         return cls(tuple(tokens), bytes(character_map), adds_prefix, removes_spaces)
 
     def pipeline(self) -> tuple[Pipeline, list[str]]:
-        """Return the pipeline that segments text like SentencePiece, and its tokens; the unknown token is first."""
-        known = [token for token in self.tokens if token.kind in (NORMAL, USER_DEFINED)]
+        """Return the pipeline that segments text like SentencePiece, and its tokens, of which the first is <unk>."""
+        regular = [token for token in self.tokens if token.kind in (NORMAL, USER_DEFINED)]
         unknown = next((token.name for token in self.tokens if token.kind == UNKNOWN_KIND), "<unk>")
-        best = max((token.score for token in known), default=0.0)
-        # A user-defined symbol is never split: with this score, no other segmentation is as probable.
-        scores = [(each.name, best * len(each.name) if each.kind == USER_DEFINED else each.score) for each in known]
-        # The unknown token is named by a character that hardly occurs in text, and is unknown if it does.
+        best = max((token.score for token in regular), default=0.0)
+        # A user-defined symbol is never split, because with this score no other segmentation is as probable.
+        scores = [
+            (token.name, best * len(token.name) if token.kind == USER_DEFINED else token.score) for token in regular
+        ]
+        # The pipeline names the unknown token NUL: this character hardly occurs in text, and would be unknown anyway.
         pipeline = Pipeline(models.Unigram([("\0", 0.0), *scores], unk_id=0))
         steps: list[normalizers.Normalizer] = []
         if self.character_map:
@@ -96,7 +98,7 @@ class SentencePieceModel:
         scheme = "always" if self.adds_prefix else "never"
         pipeline.pre_tokenizer = pre_tokenizers.Metaspace("▁", scheme, split=False)
         pipeline.decoder = decoders.Metaspace("▁", scheme)
-        return pipeline, [unknown, *(token.name for token in known)]
+        return pipeline, [unknown, *(token.name for token in regular)]
 
 
 def _token(data: object) -> SentencePieceToken:
@@ -114,7 +116,7 @@ def _number(value: object) -> int:
 
 
 def _fields(data: object) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message in order: numbers, or the bytes of texts, messages and floats."""
+    """Yield (field number, value) of a protocol buffer in order: an int, or the bytes of a text, message or float."""
     if not isinstance(data, bytes):
         raise ValueError("expected a message")
     offset = 0
@@ -129,13 +131,13 @@ def _fields(data: object) -> Iterator[tuple[int, int | bytes]]:
         if wire_type == 2:
             size, offset = _varint(data, offset)
         if size is None or offset + size > len(data):
-            raise ValueError("it is truncated or of another type")
+            raise ValueError("the file is truncated or has another format")
         yield field, data[offset : offset + size]
         offset += size
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Return a number that is stored with seven bits per byte, and the offset after it."""
+    """Return the variable-length integer (seven bits per byte) at an offset, and the offset after it."""
     number = shift = 0
     while True:
         byte = data[offset]
@@ -152,15 +154,16 @@ def build_tokenizer(
     pipeline: Pipeline,
     tokens: Sequence[str],
     ids: Mapping[str, int],
-    spelling: WordBoundary,
+    word_boundary: WordBoundary,
     roles: Mapping[str, int],
     size: int,
     prefix: Sequence[int] = (),
 ) -> ImportedTokenizer:
-    """Return the tokenizer of a segmentation and a vocabulary, or raise InteropError.
+    """Return the tokenizer of a segmentation and a vocabulary, or raise InteropError if an id exceeds the vocabulary.
 
-    `tokens` of the pipeline in the order of its ids; `ids` of the model's vocabulary, which has `size` tokens; `roles`:
-    ids of the special tokens; `prefix`: ids before every text.
+    `tokens` are those of the pipeline, in the order of its ids. `ids` maps tokens to the ids of the model, which has
+    `size` tokens. `roles` are the ids of the special tokens pad, unk, bos and eos. `prefix` are ids that precede every
+    text.
     """
     names = [""] * size
     for token, index in ids.items():
@@ -169,17 +172,18 @@ def build_tokenizer(
         names[index] = token
     tags = {index for token, index in ids.items() if token.startswith(">>") and token.endswith("<<")}
     specials = {*roles.values()} | tags | {index for index, token in enumerate(names) if not token}
-    known = {token: index for token, index in ids.items() if index not in specials}  # text never becomes special
+    # Text that looks like a special token is not encoded as one.
+    regular_ids = {token: index for token, index in ids.items() if index not in specials}
     vocabulary = ImportedVocabulary(
         size=size,
-        spelling=spelling,
+        spelling=word_boundary,
         pad=roles["pad"],
         unk=roles["unk"],
         bos=roles["bos"],
         eos=roles["eos"],
         specials=tuple(sorted(specials)),
         pieces=tuple(names),
-        ids=tuple(known.get(token, roles["unk"]) for token in tokens),
+        ids=tuple(regular_ids.get(token, roles["unk"]) for token in tokens),
         prefix=tuple(prefix),
     )
     return ImportedTokenizer(pipeline, vocabulary)
@@ -196,20 +200,20 @@ def sentencepiece_tokenizer(
 def self_contained_sentencepiece_tokenizer(
     path: Path, size: int, more_specials: Sequence[str], roles: Mapping[str, str]
 ) -> ImportedTokenizer:
-    """Return the tokenizer of a .model file with its own ids, followed by further special tokens."""
+    """Return the tokenizer of a .model file with the ids of that file, followed by further special tokens."""
     model = SentencePieceModel.read(path)
     names = [*(token.name for token in model.tokens), *more_specials]
     ids = {name: index for index, name in enumerate(names)}
     if missing := [name for name in roles.values() if name not in ids]:
-        raise InteropError(f"{path} has no token {', '.join(missing)}")
-    side = sentencepiece_tokenizer(path, ids, {role: ids[name] for role, name in roles.items()}, size)
-    specials = {*side.vocabulary.specials, *(ids[name] for name in more_specials)}
-    vocabulary = side.vocabulary.model_copy(update={"specials": tuple(sorted(specials))})
+        raise InteropError(f"{path} has no token {', '.join(missing)}; use the SentencePiece model of this checkpoint")
+    tokenizer = sentencepiece_tokenizer(path, ids, {role: ids[name] for role, name in roles.items()}, size)
+    specials = {*tokenizer.vocabulary.specials, *(ids[name] for name in more_specials)}
+    vocabulary = tokenizer.vocabulary.model_copy(update={"specials": tuple(sorted(specials))})
     return ImportedTokenizer(model.pipeline()[0], vocabulary)
 
 
 def bpe_pipeline(path: Path, vocabulary: Sequence[str]) -> tuple[Pipeline, list[str]]:
-    """Return the pipeline for the BPE codes of subword-nmt or fastBPE, and its tokens, with @@ inside a word."""
+    """Return the pipeline for BPE codes of subword-nmt or fastBPE, and its tokens; @@ marks a continued word."""
     merges = _read_codes(path)
     symbols: dict[str, None] = {UNKNOWN_TOKEN: None}
     letters = {letter for pair in merges for side in pair for letter in side.removesuffix(END_OF_WORD)}
@@ -228,7 +232,7 @@ def bpe_pipeline(path: Path, vocabulary: Sequence[str]) -> tuple[Pipeline, list[
 
 
 def _read_codes(path: Path) -> list[tuple[str, str]]:
-    """Return the merged pairs in their order; the last letter of a word includes the end-of-word mark."""
+    """Return the BPE merges in order; the last symbol of a word ends with the end-of-word mark."""
     lines = read_lines(path)
     if lines and lines[0].startswith("#version:"):
         version = lines.pop(0).removeprefix("#version:").strip()

@@ -1,7 +1,7 @@
 """Mapping between the tensors of clearhead's models and those of other formats, in both directions.
 
-A format is a list of links between a local name, that of a weight in clearhead, and an external name. All names and
-shapes are checked before a tensor is read.
+A mapping is a list of links between local names (weights in clearhead) and external names (tensors of the other
+format). All names and shapes are checked before a tensor is read.
 """
 
 import re
@@ -26,12 +26,12 @@ _NOTHING = r"(?!)"
 """Pattern that matches no name."""
 _MAX_NAMES = 8  # in a message
 _MAX_SIZE_RATIO = 4
-"""How many times the values of the file a config may ask for. Smaller differences are reported by tensor name."""
+"""Largest accepted ratio of parameters of the config to values in the file; smaller mismatches are found by tensor."""
 
 
 @dataclass(frozen=True)
 class TensorLink:
-    """Link between a weight and the external tensor that contains its values, or a block of that tensor's rows."""
+    """Link between a weight and the external tensor that contains its values, all of it or one block of its rows."""
 
     local: str
     external: str
@@ -64,11 +64,11 @@ class TensorLink:
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """Names of the tensors of one network in one format."""
+    """Links between all weights of a network and the tensors of one format."""
 
     links: Sequence[TensorLink]
     copies: Mapping[str, str] = field(default_factory=dict)
-    """External names of tied tensors, each with the name of its original; if present, both must be equal."""
+    """External name of a tied tensor -> name of the tensor that it must equal if both are present."""
     ignored: str = _NOTHING
     """Pattern of names that are not weights, such as position ids or versions."""
     unused: str = _NOTHING
@@ -85,7 +85,7 @@ class MappedWeights:
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """Checkpoint of another toolkit, converted."""
+    """A checkpoint of another toolkit, converted to clearhead's settings, weights and tokenizer."""
 
     config: Config
     weights: Weights
@@ -106,7 +106,7 @@ def linear_links(
 
 
 def attention_links(local: str, projections: Sequence[str], output: str, bias: bool = True) -> Iterator[TensorLink]:
-    """Yield the links of an attention whose queries, keys and values are three external layers."""
+    """Yield the links of an attention whose projections of queries, keys and values are three external layers."""
     for name, projection in zip(PROJECTIONS, projections, strict=True):
         yield from linear_links(f"{local}.{name}", projection, bias)
     yield from linear_links(f"{local}.output", output, bias)
@@ -115,14 +115,17 @@ def attention_links(local: str, projections: Sequence[str], output: str, bias: b
 def joint_projection_links(
     local: str, weight: str, bias: str, arrangement: Arrangement = "same"
 ) -> Iterator[TensorLink]:
-    """Yield the links of queries, keys and values that are one external layer."""
+    """Yield the links of the projections of queries, keys and values, which are one external layer."""
     for block, name in enumerate(PROJECTIONS):
         yield TensorLink(f"{local}.{name}.weight", weight, arrangement, block=block, num_blocks=len(PROJECTIONS))
         yield TensorLink(f"{local}.{name}.bias", bias, block=block, num_blocks=len(PROJECTIONS))
 
 
 def import_weights(mapping: WeightMapping, tensors: CheckpointTensors, config: ModelConfig) -> MappedWeights:
-    """Return the weights of the network that a config describes. Raise InteropError before reading if they differ."""
+    """Return the weights of the network that a config describes.
+
+    Raise InteropError if names or shapes differ from those in the file; this is checked before a tensor is read.
+    """
     check_parameter_count(config, tensors)
     shapes = weight_shapes(config)
     links = {link.local: link for link in mapping.links}
@@ -147,8 +150,8 @@ def export_weights(mapping: WeightMapping, weights: Mapping[str, Tensor]) -> Wei
         tensor = link.to_external(weights[link.local].detach())
         if link.block in tensor_blocks and not torch.equal(tensor_blocks[link.block], tensor):
             raise InteropError(
-                f"{link.local} is not tied in this model, but the format has one tensor, {link.external}, for it and "
-                "others"
+                f"{link.local} is not tied in this model, but the format stores it and another weight in one tensor, "
+                f"{link.external}; choose another format"
             )
         tensor_blocks[link.block] = tensor
         axes[link.external] = 1 if link.arrangement == "transposed" else 0

@@ -1,8 +1,9 @@
 """Functions that make training on a CPU fast: linear layers, attention, additive scores, dropout and cross-entropy.
 
-Each computes the formula in its docstring, up to rounding; dropout draws separate masks. Inside `disabled()` they
-consist of torch's operators, with the same masks. A layout says which rows of the activations belong to which sequence:
-padded, or padding-free where a CPU trains. Imports torch, and no other package of clearhead.
+Each function computes the formula in its docstring, up to rounding; dropout draws other masks than torch. Inside
+`disabled()`, the functions use torch's operators, with the same dropout masks. A layout defines which rows of the
+activations belong to which sequence; it is padded, or padding-free during training on a CPU. Imports torch, and no
+other package of clearhead.
 """
 
 from clearhead.kernels.additive_attention import additive_scores

@@ -1,4 +1,4 @@
-"""Scores of additive attention without holding the hidden layer of all pairs.
+"""Scores of additive attention, computed without storing the hidden layer of all query-key pairs.
 
 N sentences, Q queries, S keys, D width
 """
@@ -11,7 +11,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from clearhead.kernels.switch import is_enabled
 
-CHUNK_VALUES = 256 * 1024  # of the hidden layer held at once: 1 MB, which stays in a core's cache
+CHUNK_VALUES = 256 * 1024  # values of the hidden layer per chunk: 1 MB, which fits into the cache of a core
 
 
 def additive_scores(q_NQD: Tensor, keys_NSD: Tensor, v_D: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def additive_scores(q_NQD: Tensor, keys_NSD: Tensor, v_D: Tensor) -> Tensor:
 
 
 class _AdditiveScores(Function):
-    """A few sentences at a time. The hidden layer, D times as large as the scores, is computed again backward."""
+    """Computes a few sentences at a time; the hidden layer, D times as large as the scores, is recomputed backward."""
 
     @staticmethod
     def forward(ctx: Any, q_NQD: Tensor, keys_NSD: Tensor, v_D: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class _AdditiveScores(Function):
             grad_v_D += grad_NQS.reshape(-1) @ y_NQSD.flatten(0, 2)
             inner_NQSD = y_NQSD.square_().neg_().add_(1).mul_(grad_NQS[..., None])  # tanh' = 1 - tanh^2
             grad_q_NQD[part], grad_keys_NSD[part] = inner_NQSD.sum(2), inner_NQSD.sum(1)
-        # d score / d q = v * (1 - tanh^2): the common factor v is multiplied here, once
+        # d score / d q = v * (1 - tanh^2); the common factor v is applied once, after summation
         return grad_q_NQD * v_D, grad_keys_NSD * v_D, grad_v_D
 
 
@@ -59,5 +59,5 @@ def _chunks(q_NQD: Tensor, keys_NSD: Tensor) -> list[slice]:
 
 
 def _hidden(q_NQD: Tensor, keys_NSD: Tensor) -> Tensor:
-    """Return y_NQSD of all pairs."""
+    """Return y_NQSD, the hidden layer of all query-key pairs."""
     return (q_NQD[:, :, None] + keys_NSD[:, None]).tanh_()

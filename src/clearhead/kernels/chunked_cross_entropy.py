@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing (section 5.4), in chunks, so that not all logits are held at once.
+"""Cross-entropy with label smoothing (section 5.4), computed in chunks, so that only some logits are in memory.
 
 N target tokens, C tokens of a chunk, D model width, V vocabulary
 """
@@ -13,14 +13,14 @@ from torch.nn import functional as F
 from clearhead.kernels.onednn import has_onednn, multiply, multiply_add
 from clearhead.kernels.switch import is_enabled
 
-# Logits that are held at once: few, so that they stay in a cache, but those of enough tokens, because every chunk reads
-# the weights and adds to their gradient. CPU time of forward and backward on one thread, by tokens per chunk:
+# Logits per chunk: few enough for the cache, but with many tokens, because every chunk reads all weights and adds to
+# their gradient. CPU time of forward and backward on one thread, by tokens per chunk:
 #   D 128, V  6,000, 2,048 tokens: 174 0.131 s, 350 0.122 s, 700 0.123 s
 #   D 512, V 37,000,   512 tokens:  28 1.166 s,  64 0.858 s, 128 0.747 s, 256 0.716 s
 CHUNK_LOGITS = 2 * 1024 * 1024
-MIN_CHUNK = 256  # tokens, as long as they have at most MAX_LOGITS
+MIN_CHUNK = 256  # minimum number of tokens per chunk, unless they have more than MAX_LOGITS logits
 MAX_LOGITS = 16 * 1024 * 1024
-# Up to this many weights, full chunks sum the gradient of the weights transposed, by oneDNN, in 0.8 to 0.9 of MKL's
+# Up to this number of weights, full chunks compute the transposed weight gradient with oneDNN, in 0.8 to 0.9 of MKL's
 # time (D 128, 256 and 512, V 6,000, 349 tokens per chunk). From 8,000,000 weights on MKL is faster.
 MAX_TRANSPOSED = 4 * 1024 * 1024
 # The probability of a target whose loss is above this vanishes in float32; its logarithm is computed without a softmax.
@@ -39,7 +39,7 @@ def cross_entropy(
         logits_NV = F.linear(hidden_ND, weight_VD, bias_V)
         smoothed = F.cross_entropy(logits_NV, target_N, reduction="sum", label_smoothing=smoothing)
         return smoothed, F.cross_entropy(logits_NV.detach(), target_N, reduction="sum")
-    if bias_V is not None:  # one more column, multiplied by a 1 in every state
+    if bias_V is not None:  # appended as a column of the weights, with a 1 appended to every state
         hidden_ND = torch.cat((hidden_ND, torch.ones_like(hidden_ND[:, :1])), -1)
         weight_VD = torch.cat((weight_VD, bias_V[:, None]), -1)
     kind = hidden_ND.device.type
@@ -52,7 +52,7 @@ def cross_entropy(
 
 
 class _ChunkedCrossEntropy(Function):
-    """Loss and gradients in the forward pass: the softmax of a chunk is computed, used for both, and overwritten.
+    """Computes loss and gradients in the forward pass: the softmax of a chunk is used for both and then overwritten.
 
     `products` is the type of the factors of matrix products; sums, softmax and gradients have the type of the weights.
     """
@@ -71,7 +71,7 @@ class _ChunkedCrossEntropy(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        """Scale the gradients in place: that of a large vocabulary is not copied."""
+        """Scale the gradients in place, which avoids a copy of the large gradient of the weights."""
         if ctx.gradients is None:
             raise RuntimeError("the gradients of this loss have been used already; compute the loss again")
         (grad_hidden_ND, grad_weight_VD), ctx.gradients = ctx.gradients, None
@@ -98,7 +98,7 @@ class _Chunks:
         self.hidden_ND, self.weight_VD, self.target_N, self.smoothing = hidden_ND, weight_VD, target_N, smoothing
         self.short_ND, self.short_VD = hidden_ND.to(products), weight_VD.to(products)
         num_tokens, vocab = len(hidden_ND), len(weight_VD)
-        # `has_grad`: whether gradients are enabled outside; inside of a Function they never are.
+        # `has_grad`: whether gradients are enabled for the caller; inside a Function they are always disabled.
         self.needs_grad = has_grad and (hidden_ND.requires_grad or weight_VD.requires_grad)
         self.mean_row_D = weight_VD.mean(0)
         self.target_logit_N, self.nll_N = hidden_ND.new_empty(2, num_tokens)
@@ -159,17 +159,17 @@ class _Chunks:
 
 
 def chunk_size(num_tokens: int, vocab: int) -> int:
-    """Return the number of tokens whose logits are held at once."""
+    """Return the number of tokens per chunk."""
     return max(1, min(num_tokens, full_chunk(vocab)))
 
 
 def full_chunk(vocab: int) -> int:
-    """Return the size of a chunk of a large batch."""
+    """Return the number of tokens of a full chunk, as in a large batch."""
     return max(1, CHUNK_LOGITS // vocab, min(MIN_CHUNK, MAX_LOGITS // vocab))
 
 
 def _multiply(left: Tensor, right: Tensor, out: Tensor | None) -> Tensor:
-    """Return left @ right, in `out`; without it computed by oneDNN, for numbers of rows that occur in every batch."""
+    """Return left @ right, written to `out`; if it is None, computed by oneDNN, for frequent numbers of rows."""
     if out is None:
         return multiply(left, right)
     return torch.mm(left, right, out=out) if left.dtype == out.dtype else out.copy_(left @ right)

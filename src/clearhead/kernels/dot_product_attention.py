@@ -13,7 +13,7 @@ from clearhead.kernels.padding_free import PaddingFreeLayout, gather, scatter
 from clearhead.kernels.short_attention import MAX_KEYS, SIMD_WIDTH, promoted_dtype, short_attention
 from clearhead.kernels.switch import is_enabled
 
-_FAST_BFLOAT16 = 256  # queries; from here on torch's bfloat16 kernel is as fast as its float32 kernel
+_FAST_BFLOAT16 = 256  # number of queries from which torch's bfloat16 kernel is as fast as its float32 kernel
 
 
 def attention(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
@@ -32,8 +32,8 @@ def attention(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout,
 def _separate_heads(q_HK: Tensor, k_HK: Tensor, v_HE: Tensor, layout: AttentionLayout) -> tuple[Tensor, ...]:
     """Return q_BHTK, k_BHPK and v_BHPE: views of padded sequences, and copies of rows without padding.
 
-    Copies are made together where they can be, and already in the type and with the number of keys that are best for
-    the kernels, which would copy once more.
+    All copies are made in one operation if possible, and in the dtype and with the number of keys that the kernels
+    prefer, so that the kernels do not copy again.
     """
     queries, keys = layout.queries, layout.keys
     dtype = promoted_dtype(q_HK) if torch.is_autocast_enabled("cpu") and queries.length <= _FAST_BFLOAT16 else None
@@ -66,14 +66,14 @@ def _attend(
     if _is_short(q_BHTK, k_BHPK) and layout.bias_1HTS is None:
         mask = _pad_mask(layout.allowed_keys(num_queries, num_keys), num_keys, k_BHPK)
         return short_attention(q_BHTK, k_BHPK, v_BHPE, mask, scale)
-    # Causality alone is applied by torch, without a mask; a single query may attend to all cached keys.
+    # If only causality restricts attention, torch needs no mask. A single query may attend to all cached keys.
     is_causal = layout.has_only_causality and num_queries > 1 and num_queries == padded_keys
     mask = None if is_causal else _pad_mask(layout.mask(num_queries, num_keys), num_keys, k_BHPK)
     return F.scaled_dot_product_attention(q_BHTK, k_BHPK, v_BHPE, attn_mask=mask, is_causal=is_causal, scale=scale)
 
 
 def _pad_mask(mask: Tensor | None, num_keys: int, k_BHPK: Tensor) -> Tensor | None:
-    """Return a boolean mask that is False at keys of padding from `num_keys` on; any mask if there are none."""
+    """Return the mask extended by False for the padding keys from `num_keys` on; unchanged if there are none."""
     missing = k_BHPK.shape[2] - num_keys
     if not missing:
         return mask
@@ -82,7 +82,7 @@ def _pad_mask(mask: Tensor | None, num_keys: int, k_BHPK: Tensor) -> Tensor | No
 
 
 def _is_short(q_BHTK: Tensor, k_BHPK: Tensor) -> bool:
-    """Return whether batched products are faster than torch's fused kernel: a CPU trains with few keys."""
+    """Return whether batched products are faster than torch's fused kernel: in training on a CPU with few keys."""
     return (
         is_enabled()
         and torch.is_grad_enabled()

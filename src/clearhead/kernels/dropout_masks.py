@@ -25,7 +25,7 @@ _generator: ContextVar[np.random.Generator | None] = ContextVar("dropout_generat
 
 @contextmanager
 def dropout_seed(*words: int) -> Iterator[None]:
-    """Inside, draw the masks of this thread from a generator seeded by these words (seed, step, replica, ...)."""
+    """Seed the generator of this thread's masks inside the block by these words (seed, step, replica, ...)."""
     token = _generator.set(np.random.Generator(np.random.SFC64(list(words))))
     try:
         yield
@@ -34,8 +34,8 @@ def dropout_seed(*words: int) -> Iterator[None]:
 
 
 def replay_dropout() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return two contexts, of which the second draws the masks of the first again, for `torch.utils.checkpoint`."""
-    state: Any = _current().bit_generator.state
+    """Return two contexts for `torch.utils.checkpoint`; the second draws the same masks as the first."""
+    state: Any = _current_generator().bit_generator.state
 
     @contextmanager
     def draw_from_state() -> Iterator[None]:
@@ -47,12 +47,12 @@ def replay_dropout() -> tuple[AbstractContextManager[None], AbstractContextManag
         finally:
             _generator.reset(token)
 
-    # Inside of `dropout_seed` the first pass draws from the current generator, which has to advance for later layers.
+    # Inside `dropout_seed`, the first pass draws from the current generator, so that later layers get other masks.
     first = draw_from_state() if _generator.get() is None else nullcontext()
     return first, draw_from_state()
 
 
-def _current() -> np.random.Generator:
+def _current_generator() -> np.random.Generator:
     generator = _generator.get()
     if generator is None:  # outside of a training step: seeded by torch, so that torch.manual_seed has an effect
         return np.random.Generator(np.random.SFC64(int(torch.randint(2**62, ()))))
@@ -69,13 +69,13 @@ def keep_mask(shape: torch.Size, rate: float, device: torch.device = _CPU) -> Te
 
 def _draw_on_cpu(shape: torch.Size, dropped_levels: int, device: torch.device) -> Tensor:
     count = shape.numel()
-    words = _current().bit_generator.random_raw(-(-count // 8))
-    kept = words.view(np.uint8)[:count] >= dropped_levels
-    return torch.from_numpy(kept.view(np.int8))
+    words = _current_generator().bit_generator.random_raw(-(-count // 8))
+    is_kept = words.view(np.uint8)[:count] >= dropped_levels
+    return torch.from_numpy(is_kept.view(np.int8))
 
 
 def _draw_by_torch(shape: torch.Size, dropped_levels: int, device: torch.device) -> Tensor:
-    seed = int(_current().bit_generator.random_raw()) >> 1
+    seed = int(_current_generator().bit_generator.random_raw()) >> 1
     generator = torch.Generator(device).manual_seed(seed)
     levels = torch.randint(_LEVELS, shape, dtype=torch.uint8, device=device, generator=generator)
     return levels >= dropped_levels

@@ -18,7 +18,7 @@ from clearhead.kernels.padding_free import PaddingFreeLayout
 from clearhead.kernels.short_attention import MAX_KEYS
 from clearhead.kernels.switch import is_enabled
 
-MIN_PADDING = 1 / 8  # share of padding from which long sequences are computed without it
+MIN_PADDING = 1 / 8  # minimum fraction of padding for which long sequences use the padding-free layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class PaddedLayout:
     positions: Tensor
     """Position of each row: [T], or [B, T]."""
     num_positions: int
-    """Upper bound of the positions, exclusive; known without a transfer from a GPU."""
+    """Exclusive upper bound of the positions, as an integer so that it needs no transfer from a GPU."""
     allowed_B11S: Tensor | None = None
     """False at padding; None without padding."""
 
@@ -65,11 +65,11 @@ Layout = PaddedLayout | PaddingFreeLayout
 def sequence_layout(
     ids_BT: Tensor, pad_id: int, allowed_B11S: Tensor | None, width: int, can_drop_padding: bool
 ) -> Layout:
-    """Return the layout of a batch of token ids: padding-free where a CPU trains.
+    """Return the layout of a batch of token ids: padding-free during training on a CPU if that is faster, else padded.
 
-    `allowed_B11S`: mask of attention to these positions, False at padding; None if none is needed. `width`: of the
-    model; wide ones have rounded numbers of rows, for oneDNN. `can_drop_padding`: False at inference, and for a model
-    in which padding has an effect.
+    `allowed_B11S`: attention mask, False at padding; None if none is needed. `width`: width of the model; for wide
+    models the number of rows is rounded up, for oneDNN. `can_drop_padding`: False at inference, and for models whose
+    output depends on padding.
     """
     trains_on_cpu = torch.is_grad_enabled() and ids_BT.device.type == "cpu"
     if not (can_drop_padding and trains_on_cpu and is_enabled() and _is_worthwhile(ids_BT, pad_id)):
@@ -79,22 +79,23 @@ def sequence_layout(
 
 
 def _is_worthwhile(ids_BT: Tensor, pad_id: int) -> bool:
-    """Return whether a batch is faster without padding: attention then copies rows from and to padded sequences.
+    """Return whether a batch is faster without padding, although attention copies rows from and to padded sequences.
 
-    Over few keys it copies anyway. Longer sequences with 2 % of padding made an encoder of width 128 10 % slower.
+    Short attention makes these copies in any case. For longer sequences with 2 % of padding, they made an encoder of
+    width 128 10 % slower.
     """
     return ids_BT.shape[1] <= MAX_KEYS or int((ids_BT == pad_id).sum()) > MIN_PADDING * ids_BT.numel()
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayout:
-    """Layouts of queries and keys, and which keys each query may attend to."""
+    """Layouts of queries and keys, and the keys that each query may attend to."""
 
     queries: Layout
     keys: Layout
-    """In decoding there are more keys than this layout has positions: those of earlier positions are cached."""
+    """Layout of the new keys; in decoding the cache contains more keys, those of earlier positions."""
     is_causal: bool = False
-    """Whether a query attends to no key after its own position; the last query has the position of the last key."""
+    """Whether queries attend only to keys up to their position; the last query has the position of the last key."""
     allowed: Tensor | None = None
     """Boolean, broadcastable to [B, H, T, S]: True where a key may be attended to. None: everywhere."""
     bias_1HTS: Tensor | None = None
@@ -102,7 +103,7 @@ class AttentionLayout:
 
     @property
     def has_only_causality(self) -> bool:
-        """Whether causality alone decides which keys are attended to."""
+        """Whether causality is the only restriction on the keys that are attended to."""
         return self.is_causal and self.allowed is None and self.bias_1HTS is None
 
     def allowed_keys(self, num_queries: int, num_keys: int) -> Tensor | None:

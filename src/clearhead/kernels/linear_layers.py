@@ -1,4 +1,4 @@
-"""Linear layers: x W^T + b, by oneDNN while a wide model trains on a CPU.
+"""Linear layers x W^T + b, computed by oneDNN during training of wide models on a CPU.
 
 oneDNN takes 0.85 to 0.95 of MKL's time for the product and for the gradient of its input. The gradient of the weights
 is computed by MKL, which is as fast there.
@@ -28,7 +28,7 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight_ND: Tensor, bias_N: Tensor | None = None) -> Tensor:
-    """Return x W^T + b. By oneDNN it has gradients, but no gradients of gradients."""
+    """Return x W^T + b. If oneDNN computes it, the result has gradients, but no second derivatives."""
     if not _uses_onednn(x, weight_ND):
         return F.linear(x, weight_ND, bias_N)
     y_MN: Tensor = _OneDNNLinear.apply(x.reshape(-1, x.shape[-1]), weight_ND, bias_N)  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ def joint_linear(x: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     sizes = [len(layer.weight) for layer in layers]
     if joint.ndim != 2 or not (joint.requires_grad and is_enabled()):
         return joint.split_with_sizes(sizes, -1)
-    # Rows without padding: their gradients come from `scatter` as one matrix, which is not copied.
+    # Padding-free rows: `scatter` returns their gradients as one matrix, which needs no copy.
     columns: tuple[Tensor, ...] = _SplitColumns.apply(joint, sizes)  # type: ignore[no-untyped-call]
     return columns
 
@@ -54,7 +54,7 @@ def concatenate_weights(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | N
 
 
 def _uses_onednn(x: Tensor, weight_ND: Tensor) -> bool:
-    """Return whether a wide float32 layer is trained, with a number of rows whose compiled kernel is used again."""
+    """Return whether a wide float32 layer is trained with a rounded number of rows, whose compiled kernel is reused."""
     is_trained = torch.is_grad_enabled() and weight_ND.requires_grad and not torch.is_autocast_enabled("cpu")
     if not is_trained or min(weight_ND.shape) < WIDE or not has_onednn(x, weight_ND):
         return False

@@ -1,7 +1,7 @@
-"""Matrix products by oneDNN, which torch contains. They take 0.8 to 0.95 of the time of MKL, which torch calls.
+"""Matrix products by oneDNN, which is part of torch. They take 0.8 to 0.95 of the time of MKL, torch's default.
 
-oneDNN compiles a kernel for each new number of rows, in a millisecond, and keeps it, in half a megabyte. The products
-here are therefore for numbers of rows that occur again and again.
+For each new number of rows, oneDNN compiles a kernel, which takes a millisecond, and caches it in half a megabyte.
+These functions are therefore used only for numbers of rows that occur repeatedly.
 
 M rows, D inputs, N outputs
 """
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from clearhead.kernels.switch import is_enabled
 
 WIDE = 256
-"""Layers of at least this width are multiplied by oneDNN. At 128 it would save 1 % of the time, but compiling its
-kernels would cost 10 % of the first updates."""
+"""Minimum width of layers for which oneDNN is used. At 128 it would save 1 % of the time, but compiling its kernels
+would take 10 % of the time of the first updates."""
 
 _OPERATORS = torch.ops.mkldnn
 _IS_BUILT = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and hasattr(_OPERATORS, "_linear_pointwise")
-    and not _OPERATORS._is_mkldnn_acl_supported()  # the ARM library has no sum after a product
+    and not _OPERATORS._is_mkldnn_acl_supported()  # the ARM library cannot add a product to a sum
 )
 
 

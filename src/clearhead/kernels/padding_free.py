@@ -1,9 +1,9 @@
-"""The padding-free layout: one row per position that is not padding, while a CPU trains.
+"""The padding-free layout: one row per position that is not padding, for training on a CPU.
 
-Most of a layer works on rows, and padding needs none. Only attention has to know which rows belong together. It copies
-queries, keys and values anyway, so that those of one head are adjacent; here that copy also scatters the rows to the
-positions of padded sequences, and a second one gathers the results. In the backward pass each row takes the gradient of
-its position, and nothing is summed.
+Most of a layer works on single rows, so rows of padding would be wasted work. Only attention needs to know which rows
+form a sequence. It copies queries, keys and values in any case, so that those of one head are adjacent; that copy also
+scatters the rows to the positions of padded sequences, and a second copy gathers the results. In the backward pass each
+row takes the gradient of its position; no gradients are summed.
 
 B sequences, T positions of each, M rows, of which R <= M are used, C columns of joint projections, H heads, K head
 width, L positions of one projection (T, or more for padded keys); 1 = broadcast
@@ -24,13 +24,13 @@ ROW_MULTIPLE = 64
 class PaddingFreeLayout:
     """One row per position that is not padding, and unused rows at the end: [M, ...].
 
-    Padding before the last token keeps its row. So does a sequence of padding alone, which may be an empty target whose
-    start token is the padding token. Positions without a row read the first unused row, of which there is at least one,
-    and the gradient of unused rows is exactly 0.
+    Padding before the last token of a sequence keeps its row. All rows are kept for a sequence that consists of padding
+    only, which may be an empty target whose start token is the padding token. Positions without a row read the first
+    unused row (there is at least one); the gradient of unused rows is exactly 0.
     """
 
     def __init__(self, ids_BT: Tensor, pad_id: int, allowed_B11S: Tensor | None, rounds_rows: bool) -> None:
-        """`rounds_rows`: round the number of rows up to one of few numbers, so that compiled products are reused."""
+        """`rounds_rows`: round the number of rows up to a `row_multiple`, so that compiled kernels are reused."""
         self.batch, self.length = ids_BT.shape
         self.num_positions, self.allowed_B11S = self.length, allowed_B11S
         # Lengths up to the last token; argmax of zeros is 0, so a sequence of padding alone has the full length.
@@ -88,8 +88,8 @@ class PaddingFreeLayout:
 def row_multiple(rows: int) -> int:
     """Return the multiple that a number of rows is rounded up to.
 
-    64; from 8,192 rows on a power of two of 1.6 to 3.1 % of them. So few numbers of rows occur, and oneDNN compiles few
-    kernels.
+    It is 64 below 8,192 rows, and then a power of two that is 1.6 to 3.1 % of the rows. Few different numbers of rows
+    occur, so oneDNN compiles few kernels.
     """
     return max(ROW_MULTIPLE, 1 << max(0, rows.bit_length() - 6))
 
@@ -97,7 +97,7 @@ def row_multiple(rows: int) -> int:
 def scatter(
     parts_MHK: Sequence[Tensor], layout: PaddingFreeLayout, lengths: Sequence[int], dtype: torch.dtype | None = None
 ) -> tuple[Tensor, ...]:
-    """Return projections of the rows as [B, H, L, K], contiguous and adjacent in memory; `dtype`: of the results."""
+    """Return projections of the rows as [B, H, L, K], contiguous and adjacent in memory, in this dtype."""
     scattered: tuple[Tensor, ...] = _Scatter.apply(layout, tuple(lengths), dtype, *parts_MHK)  # type: ignore[no-untyped-call]
     return scattered
 
@@ -140,8 +140,10 @@ def _to_positions(
     num_heads, width = parts_MHK[0].shape[1:]
     joint_MC = join_columns([part.flatten(1) for part in parts_MHK]).to(dtype)
     vectors = joint_MC.view(-1, width).index_select(0, layout.index(num_heads, lengths)[0])
-    found = vectors.split_with_sizes([layout.batch * num_heads * length for length in lengths])
-    return tuple(part.view(layout.batch, num_heads, length, width) for part, length in zip(found, lengths, strict=True))
+    sections = vectors.split_with_sizes([layout.batch * num_heads * length for length in lengths])
+    return tuple(
+        part.view(layout.batch, num_heads, length, width) for part, length in zip(sections, lengths, strict=True)
+    )
 
 
 def _to_rows(parts_BHLK: Sequence[Tensor], layout: PaddingFreeLayout) -> Tensor:
@@ -181,9 +183,10 @@ def join_columns(parts_MN: Sequence[Tensor]) -> Tensor:
 
 def adjacent_empties(*like: Tensor) -> list[Tensor]:
     """Return uninitialized tensors of the same shapes, adjacent in memory, so that they are joined without a copy."""
-    parts = like[0].new_empty(sum(each.numel() for each in like)).split_with_sizes([each.numel() for each in like])
-    return [part.view(each.shape) for part, each in zip(parts, like, strict=True)]
+    sizes = [tensor.numel() for tensor in like]
+    parts = like[0].new_empty(sum(sizes)).split_with_sizes(sizes)
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
-def _shares_storage(one: Tensor, other: Tensor) -> bool:
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+def _shares_storage(first: Tensor, second: Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()

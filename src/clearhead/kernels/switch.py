@@ -12,7 +12,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Compute with plain torch and padded layouts inside, in all threads of the process."""
+    """Use torch's operators and padded layouts inside the block, in all threads of the process."""
     global _disabled
     with _lock:
         _disabled += 1
@@ -24,5 +24,5 @@ def disabled() -> Iterator[None]:
 
 
 def is_enabled() -> bool:
-    """Return whether the kernels are in use; graphs that are exported or compiled consist of torch's operators."""
+    """Return whether the kernels are in use; graphs are exported and compiled without them, with torch's operators."""
     return not _disabled and not torch.compiler.is_compiling()

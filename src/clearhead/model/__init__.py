@@ -1,4 +1,4 @@
-"""The model families and their parts, which compute with tensors and token ids.
+"""The model families and their layers, which compute with tensors and token ids.
 
-Imports torch, and of clearhead config, errors and kernels.
+Imports torch and, from clearhead, `config`, `errors` and `kernels`.
 """

@@ -24,7 +24,7 @@ class KVCache(NamedTuple):
     v_HE: Tensor
 
     def append(self, new: "KVCache") -> "KVCache":
-        """Return the cache with the keys and values of further positions, of padded sequences."""
+        """Return the cache extended by the keys and values of new positions, in a padded layout."""
         return KVCache(torch.cat((self.k_HK, new.k_HK), 1), torch.cat((self.v_HE, new.v_HE), 1))
 
     def select(self, rows: Tensor) -> "KVCache":
@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
 
     def queries_keys_values(self, x_D: Tensor, rotation: Rotation | None = None) -> tuple[Tensor, KVCache]:
         """Return queries, keys and values of the same positions, for self-attention."""
-        # self.query(x_D), self.key(x_D) and self.value(x_D), in one product
+        # Equal to self.query(x_D), self.key(x_D) and self.value(x_D), but computed in one product.
         q_HK, k_HK, v_HE = map(self._split_heads, kernels.joint_linear(x_D, self.query, self.key, self.value))
         if rotation is not None:
             q_HK, k_HK = rotation(q_HK), rotation(k_HK)
@@ -83,7 +83,7 @@ class MultiHeadAttention(nn.Module):
 
     def keys_values(self, encoded_D: Tensor) -> KVCache:
         """Return keys and values of the encoder output."""
-        # self.key(encoded_D) and self.value(encoded_D), in one product
+        # Equal to self.key(encoded_D) and self.value(encoded_D), but computed in one product.
         return KVCache(*map(self._split_heads, kernels.joint_linear(encoded_D, self.key, self.value)))
 
     def forward(
@@ -93,7 +93,7 @@ class MultiHeadAttention(nn.Module):
         weights_RHTS = None
         if want_weights or self.dropout.active_rate:
             heads_HE, weights_RHTS = self._attend_with_weights(q_HK, keys_values, layout)
-        else:  # the same, without weights to return or to drop out
+        else:  # the same formula by a fused kernel, which neither returns nor drops out attention weights
             heads_HE = kernels.attention(q_HK, *keys_values, layout, self.scale)
         return AttentionOutput(self.output(heads_HE.flatten(-2)), weights_RHTS if want_weights else None)
 

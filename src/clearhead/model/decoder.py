@@ -1,9 +1,8 @@
 """The decoder: N layers of masked self-attention, attention to the encoder output and feed-forward (section 3.1).
 
-N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target positions given (1 in a step of
-decoding), P target positions so far (T in training), D model width, H heads, K width
-of a head. Activations x_D are [R, T, D], or rows
-[M, D] without padding in training.
+N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target positions per call (1 in a decoding
+step), P target positions including cached ones (T in training), D model width, H heads, K width of a head. Activations
+x_D are [R, T, D], or rows [M, D] without padding in training.
 """
 
 from dataclasses import dataclass
@@ -78,7 +77,7 @@ class DecoderLayer(TransformerLayer):
 
 
 class Decoder(Stack):
-    """The stack in which each position attends to itself, to earlier positions and to the encoder output."""
+    """Stack of layers in which each position attends to itself, to earlier positions and to the encoder output."""
 
     def __init__(self, config: ModelConfig) -> None:
         layers = (DecoderLayer(config) for _ in range(config.num_decoder_layers))
@@ -98,8 +97,9 @@ class Decoder(Stack):
         want_weights: bool = False,
     ) -> tuple[Tensor, tuple[KVCache, ...], list[DecoderAttentionWeights]]:
         """Return the states of the last layer, the extended caches, and the weights of each layer if wanted."""
-        inputs = self.self_attention_inputs(layout)  # no mask of padding, which is at the end: causality hides it
-        # No relative or rotary positions: those of source and target cannot be compared.
+        # Self-attention needs no padding mask: padding is at the end, where causality hides it.
+        inputs = self.self_attention_inputs(layout)
+        # Cross-attention has no relative or rotary positions: source and target positions are not comparable.
         cross_layout = AttentionLayout(queries=layout, keys=memory.layout, allowed=memory.layout.allowed_B11S)
         new_caches, weights = [], []
         for layer, keys_values, cache in zip(

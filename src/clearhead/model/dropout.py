@@ -6,7 +6,7 @@ from clearhead import kernels
 
 
 class Dropout(nn.Module):
-    """Sets values to 0 with probability `rate` in training mode, and scales the others so that expectations stay.
+    """Sets values to 0 with probability `rate` in training mode, and scales the others to preserve the expectation.
 
     The rate is rounded to a multiple of 1/256, because `kernels.dropout` draws masks as bytes.
     """

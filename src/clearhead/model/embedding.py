@@ -63,7 +63,7 @@ class PositionedEmbedding(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids_BT: Tensor, layout: Layout, segments_BT: Tensor | None = None) -> Tensor:
-        """Return x_D of token ids. Without segments, all tokens are of segment 0."""
+        """Return x_D of token ids. If no segments are given, all tokens belong to segment 0."""
         x_D = self.tokens(layout.unpad(ids_BT)) * self.scale
         if self.positions is not None:
             x_D = x_D + self.positions(layout)

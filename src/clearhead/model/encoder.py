@@ -1,4 +1,4 @@
-"""The encoder: N layers of self-attention and feed-forward network (section 3.1), and what decoders share with it.
+"""The encoder: N layers of self-attention and feed-forward network (section 3.1), and the base classes of decoders.
 
 B batch, S source length, T queries, D model width, H heads, K width of a head.
 Activations x_D are [B, S, D], or rows [M, D].
@@ -26,7 +26,7 @@ class SelfAttentionInputs(NamedTuple):
 
 
 class TransformerLayer(nn.Module):
-    """Base class of encoder and decoder layers: the two sub-layers that both have, with their residual connections."""
+    """Base class of encoder and decoder layers: self-attention and feed-forward, with their residual connections."""
 
     self_attention: MultiHeadAttention
     self_attention_residual: Residual
@@ -52,7 +52,7 @@ class TransformerLayer(nn.Module):
 class EncoderLayer(TransformerLayer):
     """Self-attention, then a feed-forward network, each inside a residual connection.
 
-    It is also the layer of decoder-only models, which are causal and use the cache.
+    Decoder-only models use the same layer, with a causal layout and a cache.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -71,9 +71,10 @@ class EncoderLayer(TransformerLayer):
 
 
 class Stack(nn.Module):
-    """Layers, the positions that are part of attention (relative or rotary), and the norm after the last layer.
+    """Layers, relative or rotary positions (which are part of attention), and the norm after the last layer.
 
-    Pre-norm models have that norm (Xiong et al. 2020), and post-norm ones with `final_norm`, as torch.nn.Transformer.
+    Pre-norm models have a last norm (Xiong et al. 2020); post-norm models have one if `final_norm` is set, as in
+    torch.nn.Transformer.
     """
 
     def __init__(self, config: ModelConfig, layers: Iterable[TransformerLayer], is_causal: bool) -> None:
@@ -86,7 +87,7 @@ class Stack(nn.Module):
         self.rotary = RotaryPositions(config.max_positions, config.head_key_dim) if kind == "rotary" else None
 
     def self_attention_inputs(self, layout: Layout, allowed: Tensor | None = None) -> SelfAttentionInputs:
-        """Return what self-attention of all layers shares, for new positions with this layout.
+        """Return the inputs that the self-attention of all layers shares, for new positions with this layout.
 
         The `layout.length` queries attend to `layout.num_positions` keys: those of earlier positions are cached.
         `allowed`: True where a key may be attended to, besides causality.
@@ -102,7 +103,7 @@ class Stack(nn.Module):
 
 
 class Encoder(Stack):
-    """The stack in which every position attends to all positions that are not padding."""
+    """Stack of layers in which every position attends to all positions that are not padding."""
 
     def __init__(self, config: ModelConfig) -> None:
         layers = (EncoderLayer(config) for _ in range(config.num_encoder_layers))

@@ -1,6 +1,6 @@
 """The position-wise feed-forward network, max(0, x W1 + b1) W2 + b2 (section 3.3), and its gated variant.
 
-D model width, F inner width
+D model width, F hidden width
 """
 
 from collections.abc import Callable

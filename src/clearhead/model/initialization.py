@@ -1,4 +1,4 @@
-"""Initial weights: one scheme for the paper's models, one for BERT and GPT, one for T5."""
+"""Initialization of weights: one scheme for the paper's models, one for BERT and GPT, one for T5."""
 
 from torch import nn
 
@@ -9,11 +9,12 @@ from clearhead.model.positions import LearnedPositions
 
 
 def initialize(model: nn.Module, config: ModelConfig) -> None:
-    """Draw the weights of a Transformer. The paper gives no scheme; the settings choose one of three.
+    """Initialize the weights of a Transformer. The paper defines no scheme, so the settings select one of three.
 
-    Relative positions and unscaled scores: T5's. Otherwise, unscaled embeddings: BERT's and GPT's, normal with standard
-    deviation 0.02. Otherwise: Xavier-uniform matrices; embeddings and positions as constructed. Biases of linear layers
-    are 0. Norms, relative biases, class tokens and output heads keep what they were constructed with.
+    Models with relative positions and unscaled scores use T5's. Other models with unscaled embeddings use that of BERT
+    and GPT: normal with standard deviation 0.02. All others have Xavier-uniform matrices, and the embeddings and
+    positions set by their constructors. Biases of linear layers are 0. Norms, relative biases, class tokens and output
+    heads keep the values set by their constructors.
     """
     if config.positions == "relative" and not config.scale_attention:
         model.apply(lambda module: _initialize_t5(module, config))
@@ -46,7 +47,7 @@ def _initialize_t5(module: nn.Module, config: ModelConfig) -> None:
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=module.in_features**-0.5)
         _clear_bias(module)
-    elif isinstance(module, MultiHeadAttention):  # visited after its projections, whose draw this replaces
+    elif isinstance(module, MultiHeadAttention):  # visited after its projections, whose values are overwritten here
         nn.init.normal_(module.query.weight, std=(config.model_dim * module.key_dim) ** -0.5)
     elif isinstance(module, TokenEmbedding | OutputProjection):
         nn.init.normal_(module.weight, std=1.0 if config.scale_output else config.model_dim**-0.5)

@@ -1,6 +1,6 @@
 """The decoder-only language model (GPT, Radford et al. 2018): masked self-attention and feed-forward networks.
 
-N sequences, W continuations of each, R = N*W rows, T tokens, P positions so far, D model width,
+N sequences, W continuations of each, R = N*W rows, T tokens, P positions including cached ones, D model width,
 H heads, V vocabulary
 """
 
@@ -42,7 +42,7 @@ class LanguageModelState:
 
 @dataclass(frozen=True)
 class LanguageModelStep:
-    """Result of a step: logits for the token after each given one, the new state, and attention if it is wanted."""
+    """Result of a step: logits of the token after each input token, the new state, and attention if requested."""
 
     logits_RTV: Tensor
     state: LanguageModelState
@@ -91,11 +91,11 @@ class LanguageModel(nn.Module):
     def forward(self, ids_NT: Tensor, documents_NT: Tensor | None = None) -> Tensor:
         """Return hidden_NTD of all positions, which attend to themselves and to earlier ones; padding is at the end.
 
-        Packed documents (Krell et al. 2021): `documents_NT` numbers the documents of a row. A token then attends to its
-        own document only, whose tokens are adjacent and whose positions start from 0.
+        `documents_NT` numbers the packed documents (Krell et al. 2021) of each row: a token attends only to its own
+        document, whose tokens are adjacent and whose positions start from 0.
         """
         if self.config.pad_id >= self.config.vocab_size:
-            # GPT-2 has no padding token. Any id serves instead, since no token attends to padding at the end.
+            # GPT-2 has no padding token. Any id can be used instead, since no token attends to padding at the end.
             ids_NT = ids_NT.clamp(max=self.config.vocab_size - 1)
         if documents_NT is None:
             layout, allowed_N1TT = PaddedLayout.of(ids_NT.shape[1], ids_NT.device), None

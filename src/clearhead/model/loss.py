@@ -32,7 +32,7 @@ def cross_entropy(
 
     With smoothing e and log p = log_softmax(hidden W^T + b), the smoothed loss of a token is
     -(1 - e) log p(target) - e * mean of log p over the vocabulary. Logits are V / D times as large as states, so they
-    are computed here, a part at a time.
+    are computed in chunks, inside the loss.
     """
     is_token_NT = target_NT != pad_id
     target_M = target_NT[is_token_NT]

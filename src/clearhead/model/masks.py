@@ -25,5 +25,5 @@ def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor | None:
 
 
 def document_mask(documents_BT: Tensor) -> Tensor:
-    """Return allowed_B1TT: a token attends to its own document, where a row has several."""
+    """Return allowed_B1TT, True where two tokens of a row belong to the same document."""
     return documents_BT[:, None, :, None] == documents_BT[:, None, None, :]

@@ -1,4 +1,4 @@
-"""Normalizations: over which axis the mean and the variance are taken.
+"""Normalizations, which differ in the axes over which mean and variance are computed.
 
 layer   over the channels of one position, as in the paper (Ba et al. 2016)
 rms     the same without subtracting the mean and without bias (Zhang and Sennrich 2019), as in T5
@@ -35,7 +35,7 @@ class SampleNorm(nn.LayerNorm):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch norm over all positions; in training padding is among them, as in any batch norm over padded text."""
+    """Batch norm over all positions; in training these include padding, as in any batch norm over padded text."""
 
     def forward(self, x_D: Tensor) -> Tensor:
         """Return x normalized."""

@@ -1,6 +1,6 @@
-"""Heads of an encoder: classification of the input or of each token, masked language modelling, or an embedding.
+"""Encoder models with a head: classifiers of the input or of each token, masked language model, and embedding model.
 
-`forward` returns hidden states and `logits` projects them, as in the models that generate; an embedding has no logits.
+As in the generators, `forward` returns hidden states and `logits` projects them; the embedding model has no logits.
 
 B batch, S positions, D width of the encoder, L labels, M masked positions, V vocabulary
 """
@@ -32,7 +32,7 @@ class Classifier(nn.Module):
 
 
 class SequenceClassifier(Classifier):
-    """A label for the whole input, from the pooled state."""
+    """Predicts a label of the whole input from the pooled state."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return hidden_BD, the pooled states."""
@@ -40,7 +40,7 @@ class SequenceClassifier(Classifier):
 
 
 class TokenClassifier(Classifier):
-    """A label for each token, from the state of its position."""
+    """Predicts a label of each token from the state of its position."""
 
     def forward(self, inputs_BS: Tensor) -> Tensor:
         """Return hidden_BSD, the states of all positions."""
@@ -48,7 +48,7 @@ class TokenClassifier(Classifier):
 
 
 class EmbeddingModel(nn.Module):
-    """An encoder alone: a vector for the whole input."""
+    """An encoder without an output layer, which returns one vector per input."""
 
     def __init__(self, config: ModelConfig, backbone: Any) -> None:
         super().__init__()

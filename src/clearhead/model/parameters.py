@@ -18,7 +18,7 @@ def named_weights(model: nn.Module) -> Weights:
 
 
 def tied_names(model: nn.Module) -> dict[str, str]:
-    """Return the other names of tied weights, each with the first name of the weight."""
+    """Return a dictionary from each further name of a tied weight to its first name."""
     first = {id(tensor): name for name, tensor in named_weights(model).items()}
     return {
         name: first[id(tensor)]
@@ -39,22 +39,22 @@ def snapshot(model: nn.Module) -> Weights:
 
 @torch.no_grad()
 def restore(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy weights into a network; raise BundleError for missing and unknown ones and for those of another shape.
+    """Copy weights into a network; raise BundleError if one is missing, unknown or of another shape.
 
-    Tied weights may be given under all of their names, with equal values.
+    `weights` may contain a tied weight under several names if the values are equal.
     """
-    own, tied = named_weights(model), tied_names(model)
-    missing, unknown = own.keys() - weights.keys(), weights.keys() - own.keys() - tied.keys()
+    model_weights, tied = named_weights(model), tied_names(model)
+    missing, unknown = model_weights.keys() - weights.keys(), weights.keys() - model_weights.keys() - tied.keys()
     if missing or unknown:
         raise BundleError(f"the weights do not fit the config: missing {sorted(missing)}, unknown {sorted(unknown)}")
-    for name, tensor in own.items():
+    for name, tensor in model_weights.items():
         if tensor.shape != weights[name].shape:
             shapes = f"{tuple(weights[name].shape)} instead of {tuple(tensor.shape)}"
             raise BundleError(f"the weights do not fit the config: {name} has shape {shapes}")
     for name, first in tied.items():
         if name in weights and weights[name] is not weights[first] and not torch.equal(weights[name], weights[first]):
             raise BundleError(f"the weights do not fit the config: {name} must be tied to {first}, but differs from it")
-    for name, tensor in own.items():
+    for name, tensor in model_weights.items():
         tensor.copy_(weights[name])
 
 

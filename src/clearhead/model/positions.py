@@ -1,4 +1,4 @@
-"""Positions: a vector added to the embedding (section 3.5), a rotation of queries and keys, or a bias on scores.
+"""Positional encodings: vectors added to embeddings (section 3.5), rotation of queries and keys, or a bias on scores.
 
 L number of positions, D model width, B batch, H heads, T queries, S keys, K head width, C pairs of dimensions;
 1 = broadcast. Positions of a layout are [T], [B, T] or [M].
@@ -21,8 +21,9 @@ FAIRSEQ_START = 2  # fairseq counts positions from padding_idx + 1, and its padd
 def sinusoids(num_positions: int, model_dim: int, order: str = "interleaved") -> Tensor:
     """Return table_LD with PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).
 
-    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. For imported weights: `concatenated`
-    (Hugging Face's MarianMT) has all sines first; so has `fairseq`, with exponents i / (D/2 - 1) and positions from 2.
+    Wavelengths grow geometrically from 2 pi to almost 10000 * 2 pi positions. Imported models have other orders:
+    `concatenated` (Hugging Face's MarianMT) has all sines first, and so has `fairseq`, with exponents i / (D/2 - 1) and
+    positions that start at 2.
     """
     position_L1 = torch.arange(num_positions, dtype=torch.float64)[:, None]
     exponent_C = torch.arange(0, model_dim, 2, dtype=torch.float64) / model_dim
@@ -77,8 +78,9 @@ def build_added_positions(config: ModelConfig) -> AddedPositions | None:
     if config.positions == "sinusoidal":
         return SinusoidalPositions(config.max_positions, config.model_dim, config.sinusoidal_layout)
     if config.positions == "learned":
-        # Not from a paper: language models train better (2.07 instead of 2.17 nats) if positions start as large as
-        # sinusoids, whose mean square is 1/2. Masked language models do not: classifiers fine-tuned from them failed.
+        # This scale is not from a paper: language models train better (2.07 instead of 2.17 nats) if learned positions
+        # are initially as large as sinusoids, whose mean square is 1/2. It is not used for masked language models,
+        # because classifiers fine-tuned from them failed.
         starts_like_sinusoids = config.scale_embeddings and config.head == "generation"
         return LearnedPositions(config.max_positions, config.model_dim, 0.5**0.5 if starts_like_sinusoids else None)
     return None
@@ -139,7 +141,7 @@ def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, is_bi
         num_buckets //= 2
         first_bucket = (offsets > 0) * num_buckets
     distances = offsets.abs() if is_bidirectional else (-offsets).clamp(min=0)
-    # The two max() allow settings for which T5's formula would divide by 0.
+    # The two calls of max() allow settings for which T5's formula would divide by 0.
     num_exact = max(1, num_buckets // 2)
     growth = math.log(max(max_distance, num_exact + 1) / num_exact)
     steps = (distances.clamp(min=num_exact).float() / num_exact).log() / growth * (num_buckets - num_exact)

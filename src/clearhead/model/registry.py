@@ -1,4 +1,4 @@
-"""From a config to its network; the only module that knows all families."""
+"""Construction of the network of a config; the only module that imports all families."""
 
 from collections.abc import Mapping
 from functools import cache

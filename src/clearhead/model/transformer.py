@@ -37,7 +37,7 @@ class DecoderState:
 
 @dataclass(frozen=True)
 class DecoderStep:
-    """Result of a step: logits for the token after each given one, the new state, and attention if it is wanted."""
+    """Result of a step: logits of the token after each input token, the new state, and attention if requested."""
 
     logits_RTV: Tensor
     state: DecoderState
@@ -124,5 +124,5 @@ class Transformer(nn.Module):
         return DecoderState(state.memory.select(sentences), len(rows_R) // len(sentences), caches, state.position)
 
     def _scale_output(self, hidden_D: Tensor) -> Tensor:
-        """Return hidden states, divided by sqrt(D) in T5 with tied embeddings; the loss does not call `logits`."""
+        """Return hidden states, divided by sqrt(D) if `scale_output` is set, as in T5 with tied embeddings."""
         return hidden_D * self.config.model_dim**-0.5 if self.config.scale_output else hidden_D

@@ -1,6 +1,6 @@
-"""Inference without torch: weights are prepared once, and the C++ core in native/ computes.
+"""Inference without torch: `prepare` converts the weights once, and the C++ core in `native/` computes.
 
-Imports config and errors, never torch.
+Imports `config` and `errors`, never torch.
 """
 
 from clearhead.runtime.availability import check_fallback, instruction_set, is_available, why_unavailable

@@ -11,7 +11,7 @@ CORE = "clearhead.runtime._core"
 ISA_VARIABLE = "CLEARHEAD_ISA"
 """Environment variable that forces avx512vnni, avx512, avx2 or generic kernels."""
 REQUIRED_VARIABLE = "CLEARHEAD_REQUIRE_CORE"
-"""Environment variable that makes a missing core an error if it is 1; so does CI, set to anything."""
+"""Environment variable: if it is 1, a missing core is an error. The same holds if CI is set to any value."""
 
 
 def is_available() -> bool:
@@ -34,7 +34,7 @@ def why_unavailable() -> str:
 
 
 def check_fallback() -> None:
-    """Raise MissingPackageError if the core cannot be used where torch may not replace it: with CI set, for example."""
+    """Raise MissingPackageError if the core cannot be used and may not be replaced by torch, for example in CI."""
     if problem := why_no_fallback():
         raise MissingPackageError(problem)
 

@@ -8,8 +8,8 @@ from clearhead.errors import RequestCancelledError
 class Cancellation:
     """Cancel flag and deadline of one request.
 
-    Any thread may set the flag. Searches read it after every step, those of the core without the interpreter lock; a
-    request that is cancelled leaves its batch and has no hypotheses.
+    Any thread may set the flag. Searches read it after every step (those of the core without the interpreter lock). A
+    cancelled request is removed from its batch and has no hypotheses.
     """
 
     def __init__(self, deadline: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""A model in the C++ core, seen through NumPy arrays and token ids.
+"""Python interface of a model in the C++ core, with NumPy arrays and token ids.
 
 Weights are read-only and all methods may be called from several threads; a decoder state belongs to one thread at a
 time. The core releases the interpreter lock while it computes.
@@ -44,7 +44,7 @@ class CoreSearch:
     suppressed: tuple[int, ...] = ()
     """Tokens that are never generated."""
     want_scores: bool = True
-    """False: greedy search leaves the softmax out; score and total are then NaN, and token_log_probs is empty."""
+    """False: greedy search skips the softmax; score and total are then NaN, and token_log_probs is empty."""
     threads: int = 1
     batch_rows: int = 0
     """Rows that a thread decodes together; 0: chosen by the core."""
@@ -68,9 +68,9 @@ class NativeState:
     source_lengths_R: list[int]
     """Source length of each row; 0 without an encoder."""
     num_outputs: int
-    """Tokens that log-probabilities are computed for."""
+    """Number of log-probabilities per row: the vocabulary, or the longest shortlist after `restrict`."""
     max_source_length: int
-    """Length of the longest source at the start."""
+    """Length of the longest source before any rows were dropped."""
 
 
 class StepOutput(NamedTuple):
@@ -81,7 +81,7 @@ class StepOutput(NamedTuple):
 
 
 class NativeModel:
-    """A prepared model; made by `runtime.prepare`."""
+    """A model with prepared weights, as returned by `runtime.prepare`."""
 
     def __init__(self, core: Any, config: ModelConfig, compute_type: ComputeType) -> None:
         self._core = core
@@ -100,9 +100,9 @@ class NativeModel:
     ) -> list[list[CoreHypothesis] | None]:
         """Return the hypotheses of each source (or prompt), best first; None if its search was cancelled.
 
-        An empty list means that the model gave no finite probabilities. `limits`: most tokens to generate, the end
-        included. `shortlists`: ascending ids of the tokens that each output may have. `cancellations`: one per source,
-        or none. Raises ValueError for ids and limits that the model cannot take.
+        An empty list means that the model returned no finite probabilities. `limits`: maximum number of tokens to
+        generate, the end token included. `shortlists`: ascending ids of the tokens that each output may contain.
+        `cancellations`: one per source, or empty. Raises ValueError for invalid ids and limits.
         """
         if not sources:
             return []
@@ -117,23 +117,24 @@ class NativeModel:
             "stopping_rule": _STOPPING_RULES.index(settings.stopping_rule),
             "want_scores": settings.want_scores,
         }
-        found = self._core.search(
-            _joined(sources),
+        deadlines = [0.0 if cancellation is None else cancellation.deadline for cancellation in cancellations]
+        results = self._core.search(
+            _concatenate(sources),
             _int32(limits),
             options,
             np.ascontiguousarray(settings.penalties, dtype=np.float32),
             _int32(settings.suppressed),
-            None if shortlists is None else _joined(shortlists),
-            [None if each is None else each.flag for each in cancellations],
-            np.array([0.0 if each is None else each.deadline for each in cancellations]) if cancellations else None,
+            None if shortlists is None else _concatenate(shortlists),
+            [None if cancellation is None else cancellation.flag for cancellation in cancellations],
+            np.array(deadlines) if deadlines else None,
         )
-        return [None if each is None else [CoreHypothesis(*one) for one in each] for each in found]
+        return [None if result is None else [CoreHypothesis(*fields) for fields in result] for result in results]
 
     # ---- step by step
 
     def encode(self, sources: Sequence[Ids]) -> tuple[Any, list[int]]:
         """Return the encoded sources and their lengths."""
-        return self._core.encode(_joined(sources)), [len(source) for source in sources]
+        return self._core.encode(_concatenate(sources)), [len(source) for source in sources]
 
     def start(self, memory: tuple[Any, list[int]] | None, num_sentences: int, width: int) -> NativeState:
         """Return the state before the first token; `memory` is None for a decoder-only model."""
@@ -151,8 +152,8 @@ class NativeModel:
     ) -> StepOutput:
         """Append the tokens to the rows of the state; return log-probabilities of the tokens that may follow.
 
-        With `attention_layer`, the cross-attention of that decoder layer is returned too; sources shorter than the
-        longest get zeros behind.
+        With `attention_layer`, the cross-attention of that decoder layer is also returned, padded with zeros to the
+        length of the longest source.
         """
         rows, count = tokens_RT.shape
         shape = (rows, count, state.num_outputs) if all_positions else (rows, state.num_outputs)
@@ -177,17 +178,17 @@ class NativeModel:
         return cross_RHTS
 
     def reorder(self, state: NativeState, rows_R: NDArray[np.int64]) -> None:
-        """Let row i continue row rows_R[i]; rows may be repeated and dropped."""
+        """Replace row i by row rows_R[i] of the state; rows may be repeated and dropped."""
         self._core.reorder(state.handle, _int32(rows_R))
         state.source_lengths_R = [state.source_lengths_R[row] for row in rows_R.tolist()]
 
     def restrict(self, state: NativeState, lists: Sequence[Ids]) -> None:
-        """Allow only these tokens (ids ascending) in each sentence of the start, and normalize over them.
+        """Allow only these tokens (ids ascending) in each sentence that was passed to `start`, and normalize over them.
 
-        Log-probabilities of a row then have one column for each token of its sentence's list; rows with shorter lists
-        get minus infinity behind.
+        A row then has one log-probability per token of its sentence's list, padded with minus infinity to the length
+        of the longest list.
         """
-        self._core.restrict(state.handle, _joined(lists))
+        self._core.restrict(state.handle, _concatenate(lists))
         state.num_outputs = max(map(len, lists))
 
     def score(
@@ -202,13 +203,13 @@ class NativeModel:
 
         A decoder-only model predicts target token t from source tokens 0 to t.
         """
-        joined_targets = _joined(targets)
+        joined_targets = _concatenate(targets)
         log_probs = np.empty(len(joined_targets[0]), dtype=np.float32)
         flat, layer, heads = None, _NO_LAYER, self.config.num_heads
         if attention_layer is not None:
             sizes = [len(source) * len(target) * heads for source, target in zip(sources, targets, strict=True)]
             flat, layer = np.empty(sum(sizes), dtype=np.float32), attention_layer
-        self._core.score(_joined(sources), joined_targets, start_id, log_probs, layer, flat, threads)
+        self._core.score(_concatenate(sources), joined_targets, start_id, log_probs, layer, flat, threads)
         scores = np.split(log_probs, np.cumsum(joined_targets[1])[:-1])
         if flat is None:
             return scores, None
@@ -229,7 +230,7 @@ class NativeModel:
         return self._per_sequence(rows, _MEAN, self.config.model_dim, threads)
 
     def pooled(self, rows: Sequence[Ids], threads: int = 1) -> Floats:
-        """Return one vector per sequence as model.pooling says, through the pooler if there is one, [N, D]."""
+        """Return one vector per sequence, pooled as set by model.pooling and passed through any pooler, [N, D]."""
         return self._per_sequence(rows, _POOLED, self.config.model_dim, threads)
 
     def class_logits(self, rows: Sequence[Ids], threads: int = 1) -> Floats:
@@ -245,28 +246,29 @@ class NativeModel:
     ) -> list[Floats]:
         """Return log-probabilities of the vocabulary at some positions (ascending) of each sequence, [M, V]."""
         starts = np.cumsum([0, *(len(row) for row in rows)])
-        places = [start + place for start, some in zip(starts[:-1].tolist(), positions, strict=True) for place in some]
-        out_MV = np.empty((len(places), self.config.vocab_size), dtype=np.float32)
-        if places:
-            self._core.predict_masked(_joined(rows), _int32(places), out_MV, threads)
-        return np.split(out_MV, np.cumsum([len(some) for some in positions])[:-1])
+        pairs = zip(starts[:-1].tolist(), positions, strict=True)
+        token_indices = [start + position for start, row_positions in pairs for position in row_positions]
+        out_MV = np.empty((len(token_indices), self.config.vocab_size), dtype=np.float32)
+        if token_indices:
+            self._core.predict_masked(_concatenate(rows), _int32(token_indices), out_MV, threads)
+        return np.split(out_MV, np.cumsum([len(row_positions) for row_positions in positions])[:-1])
 
     def _per_sequence(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> Floats:
         out = np.empty((len(rows), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(_joined(rows), kind, out, threads)
+            self._core.encode_texts(_concatenate(rows), kind, out, threads)
         return out
 
     def _per_token(self, rows: Sequence[Ids], kind: int, width: int, threads: int) -> list[Floats]:
         counts = [len(row) for row in rows]
         out = np.empty((sum(counts), width), dtype=np.float32)
         if rows:
-            self._core.encode_texts(_joined(rows), kind, out, threads)
+            self._core.encode_texts(_concatenate(rows), kind, out, threads)
         return np.split(out, np.cumsum(counts)[:-1]) if rows else []
 
 
-def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return all ids one after the other, and the length of each sequence."""
+def _concatenate(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the concatenated ids of all sequences, and the length of each sequence."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     if len(sequences) and isinstance(sequences[0], np.ndarray):
         return _int32(np.concatenate(sequences)), lengths
@@ -275,7 +277,7 @@ def _joined(sequences: Sequence[Ids]) -> tuple[NDArray[np.int32], NDArray[np.int
 
 def _int32(numbers: ArrayLike) -> NDArray[np.int32]:
     """Return integers as a contiguous array. Raises ValueError if int32 cannot hold one, where NumPy may wrap it."""
-    given = np.asarray(numbers)
-    if given.size and not (given.min() >= -(2**31) and given.max() < 2**31):
-        raise ValueError(f"expected integers of 32 bits, got {given.min()} to {given.max()}")
-    return np.ascontiguousarray(given, dtype=np.int32)
+    array = np.asarray(numbers)
+    if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
+        raise ValueError(f"expected integers of 32 bits, got {array.min()} to {array.max()}")
+    return np.ascontiguousarray(array, dtype=np.int32)

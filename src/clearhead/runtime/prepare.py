@@ -1,4 +1,4 @@
-"""Preparation of a model for the C++ core: settings as numbers, position tables, and which models it can run."""
+"""Preparation of a model for the C++ core: numeric settings, position tables, and the check of its architecture."""
 
 import math
 from collections.abc import Mapping
@@ -39,8 +39,8 @@ def prepare(
 ) -> NativeModel:
     """Return the model with its weights prepared for the core.
 
-    `tensors` are those of a bundle; two names of one tied tensor hold the same array. Raises BundleError if tensors are
-    missing, superfluous or of another shape than the settings say, or if tied ones differ.
+    `tensors` are those of a bundle; both names of a tied tensor refer to the same array. Raises BundleError if a tensor
+    is missing, unexpected or does not have the shape in the settings, or if tied tensors differ.
     """
     if problem := why_unavailable() or why_unsupported(model):
         raise BundleError(problem)
@@ -122,7 +122,7 @@ def _settings(model: ModelConfig, compute_type: ComputeType) -> dict[str, float]
 def _replace_position_tables(model: ModelConfig, arrays: dict[str, Floats]) -> dict[str, Floats]:
     """Return the tensors with the position tables in the form that the core reads.
 
-    Raises ValueError for relative biases of the wrong shape, and for tensors that have the name of such a table.
+    Raises ValueError for relative biases of the wrong shape, and if `arrays` already contains the name of a table.
     """
     tables: dict[str, Floats] = {}
     if model.positions == "sinusoidal":
@@ -147,12 +147,13 @@ def _replace_position_tables(model: ModelConfig, arrays: dict[str, Floats]) -> d
 def _relative_table(model: ModelConfig, weight_BH: Floats | None, name: str) -> Floats:
     """Return the relative biases [heads, offsets] of a stack, by offset: key minus query.
 
-    Offsets are 1 - L to L - 1, or for a decoder, by distance, 0 to L - 1. B buckets, H heads, L positions
+    Column i is offset i - (L - 1); in a decoder, which attends to earlier keys only, it is offset -i.
+    B buckets, H heads, L positions
     """
     shape, length = (model.relative_buckets, model.num_heads), model.max_positions
     if weight_BH is None or weight_BH.shape != shape:
-        found = "is missing" if weight_BH is None else f"has shape {[*weight_BH.shape]}; the settings say {[*shape]}"
-        raise ValueError(f"the tensor {name}.weight {found}")
+        problem = "is missing" if weight_BH is None else f"has shape {[*weight_BH.shape]}; the settings say {[*shape]}"
+        raise ValueError(f"the tensor {name}.weight {problem}")
     is_causal = name.startswith("decoder.")
     offsets = -np.arange(length) if is_causal else np.arange(1 - length, length)
     buckets = relative_buckets(offsets, model.relative_buckets, model.relative_max_distance, not is_causal)

@@ -1,5 +1,6 @@
 """HTTP API and inspection page.
 
-`app` defines the routes, `server` runs them with connection limits and timeouts, `trace_store` makes and keeps traces,
-`json_views` turns traces into JSON, and `page` contains the page. Only `json_views` imports torch.
+`app` defines the routes, `server` runs them with connection limits and timeouts, `trace_store` computes and stores
+traces, `json_views` converts traces to JSON, and `page` contains the files of the page. The modules can be imported
+without torch, except `json_views`.
 """

@@ -1,4 +1,4 @@
-"""Routes of the HTTP server."""
+"""The FastAPI application: routes of the HTTP API, and the static files of the page."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ DEFAULT_EXAMPLE = "The animal did not cross the street because it was too tired.
 
 
 async def _cancellation(request: Request) -> Cancellation:
-    """Return the cancellation of a request, created by `SecurityMiddleware`."""
+    """Return the cancellation of a request, which `SecurityMiddleware` has created."""
     cancellation: Cancellation = request.scope["cancellation"]
     return cancellation
 
@@ -42,7 +42,7 @@ RequestCancellation = Annotated[Cancellation, Depends(_cancellation)]
 
 
 def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: frozenset[str] = frozenset()) -> FastAPI:
-    """Return the server of these models; `hosts` are the host names it accepts, all if empty."""
+    """Return the application that serves these models; `hosts` are the accepted host names, or empty for all."""
     limits = limits or Limits()
     app = FastAPI(title="clearhead", docs_url=None, redoc_url=None, responses=ERROR_RESPONSES)
     store = app.state.trace_store = TraceStore(dict(models), limits)
@@ -51,12 +51,13 @@ def make_app(models: Mapping[str, Model], limits: Limits | None = None, hosts: f
     _add_trace_routes(app, store)
     _add_analysis_routes(app, store)
     app.add_middleware(SecurityMiddleware, limits=limits, hosts=hosts)
-    app.router.default = StaticFiles(directory=PAGE, html=True)  # a mount would answer 404 instead of 405
+    # Not a mount at "/": that would match API paths with a wrong method, and answer them with 404 instead of 405.
+    app.router.default = StaticFiles(directory=PAGE, html=True)
     return app
 
 
 def model_info(name: str, model: Model) -> dict[str, Any]:
-    """Return the facts about a model that the page displays and chooses its panels by."""
+    """Return the description of a model, from which the page also selects the panels that apply."""
     config = model.config
     return {
         "name": name,
@@ -76,7 +77,7 @@ def model_info(name: str, model: Model) -> dict[str, Any]:
 
 
 def _json_response(value: Any) -> Response:
-    """Return a JSON response without FastAPI's validation, which visits every number of a matrix."""
+    """Return a JSON response that FastAPI does not validate, because validation would visit every matrix element."""
     return Response(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json")
 
 
@@ -96,7 +97,7 @@ def _add_model_routes(app: FastAPI, store: TraceStore) -> None:
 
     @app.get("/readyz")
     async def readyz() -> dict[str, Any]:
-        """Report that models are loaded."""
+        """List the loaded models; 503 if there are none."""
         if not store.models:
             raise RequestError(503, "not_ready", "no model is loaded")
         return {"status": "ready", "models": list(store.models)}
@@ -108,7 +109,7 @@ def _add_model_routes(app: FastAPI, store: TraceStore) -> None:
 
     @app.post("/v1/translate")
     def translate(request: TranslateRequest, cancellation: RequestCancellation) -> Response:
-        """Translate one or several texts."""
+        """Translate one text or a list of texts."""
         name, model = store.model(request.model)
         texts = [request.text] if isinstance(request.text, str) else request.text
         if not 1 <= len(texts) <= store.limits.texts:
@@ -129,8 +130,8 @@ def _add_model_routes(app: FastAPI, store: TraceStore) -> None:
 def _add_trace_routes(app: FastAPI, store: TraceStore) -> None:
     @app.post("/v1/trace")
     def trace(request: TraceRequest, cancellation: RequestCancellation) -> Response:
-        """Trace a model on one input; the response has an id, by which tensors can be requested."""
-        return _json_response(_json_views().summary(store.make(request, cancellation)))
+        """Trace a model on one input. The response has no tensors, but an `id` with which they can be requested."""
+        return _json_response(_json_views().summary(store.get_or_create(request, cancellation)))
 
     @app.get("/v1/trace/{trace_id}")
     def complete_trace(trace_id: str) -> Response:
@@ -140,22 +141,22 @@ def _add_trace_routes(app: FastAPI, store: TraceStore) -> None:
 
     @app.get("/v1/trace/{trace_id}/thumbnails")
     def thumbnails(trace_id: str, hide_special: bool = False) -> Response:
-        """Return small images of all heads."""
+        """Return a small grayscale image of every head."""
         return _json_response(_json_views().thumbnails(store.get(trace_id).trace, hide_special))
 
     @app.get("/v1/trace/{trace_id}/attention/{kind}/{layer}/{head}")
     def attention(trace_id: str, kind: str, layer: int, head: int, base64: bool = False) -> Response:
-        """Return the weights of one head, as lists or as base64 of float32 weights and a mask of bytes, row by row."""
+        """Return the weights and the mask of one head: as lists, or in base64 as float32 and bytes, row by row."""
         return _json_response(_json_views().head_attention(store.get(trace_id).trace, kind, layer, head, base64))
 
     @app.get("/v1/trace/{trace_id}/arithmetic/{kind}/{layer}/{head}/{row}")
     def arithmetic(trace_id: str, kind: str, layer: int, head: int, row: int) -> Response:
-        """Return query, keys, values and bias of one row of a head."""
+        """Return the numbers from which one row of a head is computed: query, keys, values, scale and bias."""
         return _json_response(_json_views().row_arithmetic(store.get(trace_id).trace, kind, layer, head, row))
 
 
 def _add_analysis_routes(app: FastAPI, store: TraceStore) -> None:
-    """Add the routes that run the model again, one request at a time."""
+    """Add the routes that run the model; a lock lets one of them run at a time."""
 
     @app.get("/v1/trace/{trace_id}/lens")
     def lens(trace_id: str, cancellation: RequestCancellation) -> Response:
@@ -165,13 +166,13 @@ def _add_analysis_routes(app: FastAPI, store: TraceStore) -> None:
 
     @app.get("/v1/trace/{trace_id}/attribution")
     def attribution(trace_id: str, cancellation: RequestCancellation) -> Response:
-        """Return the attribution of each output to the inputs."""
+        """Return the attribution of each output to the inputs, by gradients and by leaving out words or patches."""
         with store.lock.hold(cancellation):
             return _json_response(_json_views().attribution(store.get(trace_id)))
 
     @app.get("/v1/trace/{trace_id}/effects")
     def effects(trace_id: str, cancellation: RequestCancellation, outputs: bool = False) -> Response:
-        """Return the change in the log-probability of the output when each head is ablated, and the new outputs."""
+        """Return the change in the output's log-probability when each head is ablated; with `outputs`, the new ones."""
         with store.lock.hold(cancellation):
             return _json_response(_json_views().effects(store.get(trace_id), outputs))
 

@@ -1,4 +1,4 @@
-"""Errors of the HTTP API: {"error": {"code", "message", "param"}} with a matching status."""
+"""Errors of the HTTP API: a status code with the body {"error": {"code", "message", "param"}}."""
 
 from collections.abc import Callable
 
@@ -32,24 +32,24 @@ HEADERS_BY_STATUS = {408: {"Connection": "close"}, 503: {"Retry-After": "5"}}
 
 
 class ErrorInfo(BaseModel):
-    """One error."""
+    """Code, message and field of one error."""
 
     code: str
-    """Stable identifier for programs."""
+    """Identifier of the error's type, which does not change between versions."""
     message: str
-    """Sentence for users: what was expected, what was received, what to do."""
+    """Sentence for users that states what was expected, what was received and what to do."""
     param: str | None = None
-    """The field of the request that is wrong, if the error is about one field."""
+    """The invalid field of the request; None if the error does not concern a single field."""
 
 
 class ErrorBody(BaseModel):
-    """Body of every response whose status is not a success."""
+    """Body of every response with an error status."""
 
     error: ErrorInfo
 
 
 class RequestError(ServingError):
-    """A rejected request, with the status and code of the response."""
+    """Rejection of a request, with the status and the error code of the response."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ def error_response(status: int, code: str, message: str, param: str | None = Non
 
 
 def add_handlers(app: FastAPI, hide_paths: Callable[[str], str]) -> None:
-    """Add handlers for all errors; `hide_paths` removes the server's paths from error messages."""
+    """Add handlers for all exceptions; `hide_paths` replaces the server's paths in a message."""
 
     @app.exception_handler(ClearheadError)
     async def handle_clearhead_error(_: Request, error: ClearheadError) -> JSONResponse:

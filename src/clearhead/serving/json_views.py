@@ -1,4 +1,4 @@
-"""JSON views of traces: a summary first, then tensors and analyses on request.
+"""JSON views of traces: a summary without tensors, and one view for each tensor and analysis.
 
 H heads, T queries, S keys
 """
@@ -24,8 +24,8 @@ from clearhead.inspection.trace.trace_types import Bools, Floats, TokenSpan, Tra
 from clearhead.serving.trace_store import StoredTrace
 from clearhead.tasks.registry import get_task
 
-MAX_TABLE_POSITIONS = 96
-THUMBNAIL_SIZE = 28  # maximum rows and columns of a thumbnail
+MAX_TABLE_POSITIONS = 96  # rows of the position table
+THUMBNAIL_SIZE = 28  # maximum number of rows and of columns of a thumbnail
 
 
 def summary(stored: StoredTrace) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def summary(stored: StoredTrace) -> dict[str, Any]:
         {**asdict(hypothesis), "text": _detokenize(stored.model, hypothesis.tokens)} for hypothesis in trace.hypotheses
     ]
     if stored.model.config.model.reads_images:
-        record["source_text"] = ""  # clients must not learn paths of the server
+        record["source_text"] = ""  # the source text of an image is its path, which clients must not see
     return {
         "id": stored.id,
         "model": stored.model_name,
@@ -60,7 +60,10 @@ def _statistics_json(statistics: HeadStatistics) -> dict[str, Any]:
 
 
 def thumbnails(trace: Trace, hide_special: bool) -> dict[str, Any]:
-    """Return small images of all heads, one byte per cell, 255 for a weight of 1, and the mask of each kind."""
+    """Return a small image of every head and the mask of each kind, in base64 with one byte per cell.
+
+    A weight of 1 is the byte 255. `hide_special` leaves out special tokens and renormalizes the rows.
+    """
     heads, allowed = [], {}
     for attention in trace.attention:
         kind = attention.kind
@@ -74,7 +77,11 @@ def thumbnails(trace: Trace, hide_special: bool) -> dict[str, Any]:
 
 
 def _visible_positions(trace: Trace, kind: AttentionKind, hide_special: bool) -> tuple[list[int], list[int]]:
-    """Return the displayed rows and columns; the start token is hidden as a key, but its row predicts a word."""
+    """Return the displayed rows and columns.
+
+    `hide_special` hides special tokens as keys, but as queries only in the encoder: the decoder row of the start token
+    predicts the first word.
+    """
     hides_rows = hide_special and kind == "encoder"
     return (
         _without_special(trace.query_positions(kind), hides_rows),
@@ -87,7 +94,7 @@ def _without_special(positions: Sequence[TokenSpan], hide_special: bool) -> list
 
 
 def select_cells(weights_TS: Floats, rows: list[int], columns: list[int], renormalize: bool) -> Floats:
-    """Return the weights of these rows and columns; renormalised, each row sums to 1 again."""
+    """Return the weights of these rows and columns; `renormalize` scales each row to the sum 1."""
     selected: Floats = weights_TS[np.ix_(rows, columns)]
     if renormalize and selected.size:
         sums_T1 = selected.sum(1, keepdims=True)
@@ -96,7 +103,10 @@ def select_cells(weights_TS: Floats, rows: list[int], columns: list[int], renorm
 
 
 def shrink(weights_TS: Floats) -> Floats:
-    """Reduce to at most THUMBNAIL_SIZE rows and columns by taking maxima, so that thin lines remain visible."""
+    """Return the weights with at most THUMBNAIL_SIZE rows and columns.
+
+    Each cell is the maximum of the cells that it replaces: with a mean, single large weights would disappear.
+    """
     if not weights_TS.size:
         return weights_TS
     for axis in (0, 1):
@@ -108,20 +118,24 @@ def shrink(weights_TS: Floats) -> Floats:
 
 
 def _encode_pixels(weights_TS: Floats) -> str:
+    """Return weights from 0 to 1 as bytes from 0 to 255, in base64."""
     return base64.b64encode(np.round(weights_TS * 255).astype(np.uint8).tobytes()).decode()
 
 
 def _find_attention(trace: Trace, kind: str, layer: int, head: int) -> TracedAttention:
-    """Return the attention of one layer; raise InspectionError if there is no such head."""
-    known_kind = next((name for name in ATTENTION_KINDS if name == kind), None)
-    if known_kind is None:
+    """Return the attention of one layer; raise InspectionError if the model has no such kind, layer or head."""
+    valid_kind = next((name for name in ATTENTION_KINDS if name == kind), None)
+    if valid_kind is None:
         raise InspectionError(f"expected one of {', '.join(ATTENTION_KINDS)} as the kind of attention, got {kind!r}")
-    trace.weights(known_kind, layer, head)  # raises for an unknown layer or head
-    return trace.layers(known_kind)[layer]
+    trace.weights(valid_kind, layer, head)  # raises InspectionError for a missing layer or head
+    return trace.layers(valid_kind)[layer]
 
 
 def head_attention(trace: Trace, kind: str, layer: int, head: int, as_base64: bool = False) -> dict[str, Any]:
-    """Return the exact weights of one head: as lists, or as base64 of little-endian float32 and mask bytes."""
+    """Return the unrounded weights and the mask of one head.
+
+    They are lists, or with `as_base64` little-endian float32 and mask bytes, row by row.
+    """
     attention = _find_attention(trace, kind, layer, head)
     weights_TS, allowed_TS = attention.weights_HTS[head], attention.allowed_TS
     record: dict[str, Any] = {"kind": kind, "layer": layer, "head": head}
@@ -134,7 +148,7 @@ def head_attention(trace: Trace, kind: str, layer: int, head: int, as_base64: bo
 
 
 def row_arithmetic(trace: Trace, kind: str, layer: int, head: int, row: int) -> dict[str, Any]:
-    """Return the query, all keys and values, scale and bias of one row, and the model's own weights."""
+    """Return the query of one row, all keys and values, scale, bias and mask, and the weights of the model."""
     attention = _find_attention(trace, kind, layer, head)
     if not 0 <= row < len(attention.allowed_TS):
         raise InspectionError(f"expected a row of the attention from 0 to {len(attention.allowed_TS) - 1}, got {row}")
@@ -158,19 +172,19 @@ def lens(stored: StoredTrace) -> dict[str, Any]:
 
 
 def attribution(stored: StoredTrace) -> dict[str, Any]:
-    """Return the attribution of the outputs by gradient x input and by leaving out words or patches."""
+    """Return the attribution of the outputs by gradient x input and by leave-one-out."""
     gradients = gradient_times_input(stored.model, stored.trace)
-    left_out = leave_one_out(stored.model, stored.trace)
+    removals = leave_one_out(stored.model, stored.trace)
     return {
         "caution": CAUTION,
         "source": None if gradients.source_TS is None else gradients.source_TS.astype(float).tolist(),
         "inputs": None if gradients.inputs_TI is None else gradients.inputs_TI.astype(float).tolist(),
-        "leave_one_out": {"units": left_out.units, "texts": left_out.texts, "losses": left_out.losses_UT.tolist()},
+        "leave_one_out": {"units": removals.units, "texts": removals.texts, "losses": removals.losses_UT.tolist()},
     }
 
 
 def effects(stored: StoredTrace, with_outputs: bool) -> dict[str, Any]:
-    """Return the effect of ablating each head; with outputs, also the ablated model's output (one search per head)."""
+    """Return the effect of ablating each head; `with_outputs` adds the ablated models' outputs, by one search each."""
     records: list[dict[str, Any]] = []
     for head_ref, log_prob_change in head_effects(stored.model, stored.trace).items():
         records.append({"head_ref": str(head_ref), "log_prob_change": log_prob_change})
@@ -182,7 +196,7 @@ def effects(stored: StoredTrace, with_outputs: bool) -> dict[str, Any]:
 
 
 def positions(stored: StoredTrace) -> dict[str, Any]:
-    """Return the position table, and the output for the source in order and reversed, with and without positions."""
+    """Return the position encodings, and for a text model their effect on the source and on the reversed source."""
     model, text = stored.model_with_positions, stored.trace.source_text
     length = min(MAX_TABLE_POSITIONS, stored.model.config.model.max_positions)
     table = position_table(model.network, model.config.model.positions, length)
@@ -198,7 +212,10 @@ def positions(stored: StoredTrace) -> dict[str, Any]:
 
 
 def _word_order_effect(model: Model, text: str) -> dict[str, Any]:
-    """Return differences of encoder states and outputs between a text and its reversal, with and without positions."""
+    """Return the outputs for a text and its reversed words, and the difference of encoder states.
+
+    Both are computed with the model's position encodings and without them.
+    """
     ablated = model.with_network(ablate_positions(model.network))
     original, reverse = (text_input(model, words) for words in (text, " ".join(reversed(text.split()))))
     settings = model.config.decoding

@@ -1,4 +1,4 @@
-"""Limits of the server, and the middleware that enforces them: sizes, timeouts, host names, headers."""
+"""Limits of the server, the lock for traces, and the middleware that checks requests and adds security headers."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clearhead.runtime.cancellation import Cancellation
 from clearhead.serving.errors import RequestError, error_response
 
-# Only resources of this server, nothing inline; data: and blob: images are created by the page itself, for export.
+# The page may load resources of this server only, and no inline scripts. It creates data: and blob: images for export.
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
@@ -28,9 +28,13 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the server. Attention makes the memory of a trace grow with the square of the text length."""
+    """Limits of the server.
+
+    Traces have a separate limit of tokens, because the memory of their attention grows with the square of the length.
+    """
 
     body_bytes: int = 4_000_000
+    """Bytes of the body of a request."""
     characters: int = 20_000
     """Characters of one text."""
     source_tokens: int = 512
@@ -38,18 +42,19 @@ class Limits:
     texts: int = 64
     """Texts of one translation request."""
     beam_size: int = 16
+    """Maximum beam size of a request."""
     stored_traces: int = 8
-    """Traces that are kept for further requests."""
+    """Traces that are stored for further requests; the least recently used one is dropped."""
     wait_seconds: float = 60.0
-    """Time that a request waits for another trace to finish."""
+    """Time that a request waits for another trace or analysis to finish."""
     body_seconds: int = 30
     """Time for the body of a request to arrive."""
     idle_seconds: int = 20
-    """Time that a connection may wait for the header of a request, or for the client to read its answer."""
+    """Time that a connection may wait for the header of a request, or for the client to read its response."""
     shutdown_seconds: int = 8
-    """Time for running requests after SIGTERM; `docker stop` kills after 10."""
+    """Time for running requests after SIGTERM; `docker stop` kills the process after 10 seconds."""
     connections: int = 512
-    """Connections that are open at the same time."""
+    """Open connections."""
 
     def check_text(self, text: str, param: str) -> None:
         """Raise RequestError for a text that is empty or has too many characters."""
@@ -61,7 +66,7 @@ class Limits:
             )
 
     def check_beam(self, beam_size: int | None) -> None:
-        """Raise RequestError for a beam size above the limit."""
+        """Raise RequestError for a beam size below 1 or above the limit."""
         if beam_size is not None and not 1 <= beam_size <= self.beam_size:
             raise RequestError(
                 400, "bad_setting", f"beam_size: expected 1 to {self.beam_size}, got {beam_size}", "beam_size"
@@ -69,7 +74,7 @@ class Limits:
 
 
 class TraceLock:
-    """Lock that a single request can hold; others wait for a limited time and are then rejected with status 503."""
+    """Lock for one request at a time; the others wait up to `wait_seconds` and are then rejected with status 503."""
 
     def __init__(self, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
@@ -77,9 +82,14 @@ class TraceLock:
 
     @contextmanager
     def hold(self, cancellation: Cancellation) -> Iterator[None]:
-        """Hold the lock for one request; raise RequestCancelledError if it was cancelled while it waited."""
+        """Hold the lock for one request.
+
+        Raises RequestError if the lock is not free in time, and RequestCancelledError if the request was cancelled
+        while it waited.
+        """
         if not self._lock.acquire(timeout=self.wait_seconds):
-            raise RequestError(503, "busy", f"another trace has been running for {self.wait_seconds:g} s; try again")
+            message = f"waited {self.wait_seconds:g} s for another trace to finish; try again later"
+            raise RequestError(503, "busy", message)
         try:
             cancellation.raise_if_cancelled()
             yield
@@ -88,18 +98,18 @@ class TraceLock:
 
 
 class SecurityMiddleware:
-    """Middleware that rejects foreign host names and large bodies, and adds the security headers to every response.
+    """Middleware that rejects foreign host names and large bodies, and adds security headers to every response.
 
-    Each request gets a `Cancellation`, as scope["cancellation"], which is set when the client disconnects.
+    It also adds a `Cancellation` to each request, as scope["cancellation"], and cancels it when the client disconnects.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: frozenset[str]) -> None:
         self.app = app
         self.limits = limits
-        self.hosts = hosts  # empty: all host names are accepted
+        self.hosts = hosts  # if empty, all host names are accepted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Check one request and pass it to the application with its complete body."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -123,7 +133,7 @@ class SecurityMiddleware:
         cancellation = scope["cancellation"] = Cancellation()
 
         async def cancel_at_disconnect() -> Message:
-            message = await receive()  # after the body, only a disconnect is received
+            message = await receive()  # after the complete body, the only possible message is a disconnect
             cancellation.cancel()
             return message
 
@@ -141,7 +151,7 @@ class SecurityMiddleware:
         """Raise RequestError for a foreign host name or a Content-Length above the limit."""
         host = headers.get("host", "").rsplit(":", 1)[0].strip("[]").lower()
         if self.hosts and host not in self.hosts:
-            # DNS rebinding: a foreign page whose name resolves to this server could otherwise read responses
+            # Against DNS rebinding: a foreign page whose name resolves to this server could read its responses.
             raise RequestError(
                 421, "wrong_host", f"expected the host name {' or '.join(sorted(self.hosts))}, got {host!r}"
             )
@@ -153,9 +163,9 @@ class SecurityMiddleware:
         return RequestError(413, "too_large", f"expected a body of at most {self.limits.body_bytes:,} bytes; send less")
 
     async def _read_body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if the client has disconnected; raise RequestError if it is too large.
+        """Return the body, or None if the client has disconnected; raise RequestError if it is too large or too slow.
 
-        Chunked bodies have no Content-Length, so their size is only known here.
+        The size is checked again, because chunked bodies have no Content-Length.
         """
         body = bytearray()
         try:
@@ -170,5 +180,5 @@ class SecurityMiddleware:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            expected = f"expected the whole body within {self.limits.body_seconds} s, got {len(body):,} bytes of it"
-            raise RequestError(408, "slow_body", f"{expected}; send it again") from None
+            reason = f"expected the complete body within {self.limits.body_seconds} s, got {len(body):,} bytes"
+            raise RequestError(408, "slow_body", f"{reason}; send the request again") from None

@@ -1,4 +1,4 @@
-"""The served models and their traces, which are made on request and kept for further requests by id."""
+"""Store of the served models and their traces: traces are computed on request and can be requested again by id."""
 
 import base64
 import binascii
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredTrace:
-    """A trace with its request and the model that was traced."""
+    """A trace with its id, its request and the traced model."""
 
     id: str
     request: TraceRequest
     model_name: str
     model: Model
-    """The traced model, with the requested ablations."""
+    """The traced model, with the requested ablations of heads, sub-layers and position encodings."""
     model_with_positions: Model
-    """The same model with its position encodings."""
+    """The same model without the ablation of its position encodings."""
     settings: DecodingConfig
     trace: "Trace"
 
 
 def named_models(models: Sequence[Model]) -> dict[str, Model]:
-    """Return the models by the names of their folders; equal names get a number."""
+    """Return the models by the names of their folders; the second model of the same name gets the suffix -2."""
     by_name: dict[str, Model] = {}
     for model in models:
         name, number = model.folder.resolve().name, 2
@@ -58,10 +58,10 @@ def named_models(models: Sequence[Model]) -> dict[str, Model]:
 
 
 class TraceStore:
-    """Makes traces, one at a time, and keeps the most recently used ones."""
+    """Models and the most recently used traces; traces are computed one at a time."""
 
     def __init__(self, models: dict[str, Model], limits: Limits) -> None:
-        # absolute folders, so that `hide_paths` finds them in error messages
+        # Folders are absolute, so that `hide_paths` can replace them in error messages.
         self.models = {name: replace(model, folder=model.folder.resolve()) for name, model in models.items()}
         self.limits = limits
         self.lock = TraceLock(limits.wait_seconds)
@@ -71,14 +71,14 @@ class TraceStore:
         self._traces_lock = threading.Lock()
 
     def hide_paths(self, message: str) -> str:
-        """Return the message with model names instead of model folders: clients must not learn the server's paths."""
+        """Return the message with model names instead of model folders, because clients must not see paths."""
         names = {str(model.folder): name for name, model in self.models.items()}
-        for folder in sorted(names, key=len, reverse=True):  # a folder may be inside another
+        for folder in sorted(names, key=len, reverse=True):  # longest first: a folder may be inside another one
             message = message.replace(folder, names[folder])
         return message
 
     def model(self, name: str | None) -> tuple[str, Model]:
-        """Return name and model; the first model if no name is given."""
+        """Return the name and the model, the first one if `name` is None; raise RequestError if there is none."""
         if name is None:
             return next(iter(self.models.items()))
         if name not in self.models:
@@ -88,19 +88,20 @@ class TraceStore:
         return name, self.models[name]
 
     def get(self, trace_id: str) -> StoredTrace:
-        """Return a stored trace; raise RequestError if it is not, or no longer, stored."""
+        """Return a stored trace; raise RequestError if it was never stored or has been dropped."""
         with self._traces_lock:
             if trace_id in self._traces:
                 self._traces.move_to_end(trace_id)
                 return self._traces[trace_id]
         raise RequestError(
-            404, "no_such_trace", f"trace {trace_id!r} is not stored, or no longer; request it again at /v1/trace", "id"
+            404, "no_such_trace", f"trace {trace_id!r} is not stored; request the trace again at /v1/trace", "id"
         )
 
-    def make(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
-        """Return the trace of a request, from the store if the same request was made before.
+    def get_or_create(self, request: TraceRequest, cancellation: Cancellation) -> StoredTrace:
+        """Return the trace of a request: the stored one of an equal request, or a new one, which is stored.
 
-        Raises RequestCancelledError if `cancellation` is set before the search has ended.
+        Raises RequestError for invalid requests, and RequestCancelledError if `cancellation` is set before the search
+        has ended.
         """
         name, model = self.model(request.model)
         named_request = request.model_copy(update={"model": name})
@@ -119,6 +120,7 @@ class TraceStore:
     def _trace(
         self, trace_id: str, request: TraceRequest, name: str, model: Model, cancellation: Cancellation
     ) -> StoredTrace:
+        """Return a new trace with the ablations and the forced output of the request."""
         require_package("torch", "a trace")
         from clearhead.inspection.analyses.position_ablation import ablate_positions
         from clearhead.inspection.trace.run_trace import run_trace
@@ -175,11 +177,11 @@ class TraceStore:
         path = self._save_image(request.image, model.config.model.image_channels)
         try:
             return image_input(model, path)
-        except DataError as error:  # clients must not learn the path of the temporary file
+        except DataError as error:  # clients must not see the path of the temporary file
             raise RequestError(400, "bad_image", str(error).replace(str(path), "image"), "image") from None
 
     def _save_image(self, encoded: str, channels: int) -> Path:
-        """Return the path of the decoded image; the model's reader and later analyses of the trace read the file."""
+        """Return the path of a file with the decoded image, which the trace and its analyses read."""
         try:
             content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
@@ -193,7 +195,7 @@ class TraceStore:
 def _to_grayscale(content: bytes) -> bytes:
     """Return a PNG with equal color channels as a grayscale PNG, and any other content unchanged.
 
-    Browsers write every canvas in color.
+    It is needed because browsers save every canvas as a color PNG.
     """
     pillow = require_package("PIL.Image", "a trace of an image")
     try:
@@ -202,7 +204,7 @@ def _to_grayscale(content: bytes) -> bytes:
                 return content
             red, green, blue = image.convert("RGB").split()
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, struct.error):
-        return content  # damaged: the model's reader reports the error
+        return content  # damaged: the image reader reports the error
     if not red.tobytes() == green.tobytes() == blue.tobytes():
         return content
     grayscale = io.BytesIO()

@@ -159,9 +159,9 @@ STUDIES: Mapping[str, Mapping[Size, Study]] = {
 
 
 def get_study(name: str, size: Size = "default") -> Study:
-    """Return the study of this name and size; raise an error with a suggestion if there is none."""
+    """Return the study of this name and size; raise StudyError with a suggestion if the name is unknown."""
     if name not in STUDIES:
-        matches = difflib.get_close_matches(name, [*STUDIES], n=1, cutoff=0.4)
-        hint = f"did you mean {matches[0]}?" if matches else f"choose one of {', '.join(STUDIES)}"
+        matches = difflib.get_close_matches(name, [*STUDIES], n=1)
+        hint = f"did you mean {matches[0]}?" if matches else f"expected one of {', '.join(STUDIES)}"
         raise StudyError(f"unknown study {name!r}; {hint}")
     return STUDIES[name][size]

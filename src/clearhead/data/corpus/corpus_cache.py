@@ -1,4 +1,4 @@
-"""List and removal of the corpora in the user's cache folder.
+"""Listing and removal of the corpora in the user's cache folder.
 
 The folder KEY contains the records of a corpus, and the folders KEY-... its token ids, one folder per tokenizer. All of
 them can be created again from the user's files.
@@ -76,7 +76,7 @@ def _describe(folder: Path, key: str) -> CachedCorpus:
 
 
 def _paths_of(folder: Path, key: str) -> list[Path]:
-    """Return the folders of the corpus and its token ids, with lock files and what interrupted writers left."""
+    """Return the folders of the corpus and its token ids, its lock files, and files left by interrupted writers."""
     return sorted({*folder.glob(f"{key}*"), *folder.glob(f".{key}*")})
 
 

@@ -37,12 +37,12 @@ from clearhead.data.records import MAX_LOCATIONS, SkipReport
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.errors import DataError
 
-TOKENIZER_FILE, SELECTION_FILE = "tokenizer.json", "wanted"
+TOKENIZER_FILE, SELECTION_FILE = "tokenizer.json", "selection"
 
 
 @dataclass(frozen=True)
 class EncodingSettings:
-    """How pairs are encoded."""
+    """Length limit and prefixes for the encoding of pairs."""
 
     max_tokens: int
     """Pairs with a side of this many tokens or more are skipped; the limit includes the end token."""
@@ -93,10 +93,10 @@ def encode_cached(
     block: int = 0,
     record_name: str = "pairs",
 ) -> PairIds:
-    """Return the token ids of a cached corpus, from the cache if they are there.
+    """Return the token ids of a cached corpus, from the cache if it contains them.
 
-    They are computed by `workers` processes (0: one per core) and stored next to the corpus. Pairs that are too long
-    are added to `skips`.
+    Otherwise they are computed by `workers` processes (0: one per core) and stored next to the corpus. Pairs that are
+    too long are added to `skips`.
     """
     block = block or pairs.block_size
     selection = np.packbits(pairs.selected_N).tobytes()
@@ -156,7 +156,7 @@ def available_cores() -> int:
 
 @dataclass(frozen=True)
 class _EncodingJob:
-    """Work shared by the worker processes: the blocks of a corpus."""
+    """Description of the encoding of one corpus, which is divided into blocks among the worker processes."""
 
     pairs: CachedPairs
     folder: Path
@@ -204,7 +204,7 @@ class _CannotStartWorkerError(Exception):
 
 
 class _EncodingWorker:
-    """A worker process. It ends with this process because its pipe is then broken."""
+    """A worker process. It ends when this process ends, because its output pipe is then broken."""
 
     def __init__(self, job: _EncodingJob, worker: int, workers: int) -> None:
         source = str(Path(__file__).parents[2])

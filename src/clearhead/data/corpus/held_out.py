@@ -18,7 +18,7 @@ import numpy as np
 from clearhead.data.records import DiskRecords, Fractions, Mask, R
 from clearhead.errors import ConfigError, DataError
 
-BLOCK = 1 << 20  # hashes compared at a time
+BLOCK = 1 << 20  # number of hashes compared at a time
 
 
 class HeldOutSplit(NamedTuple, Generic[R]):

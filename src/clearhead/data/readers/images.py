@@ -199,7 +199,7 @@ def _decode(data: bytes, side: int, is_gray: bool) -> Pixels:
     image.load()
     if image.mode.startswith("I"):  # 16-bit grayscale; Pillow would clip the values at 255
         return np.rint(np.asarray(image, dtype=np.float64) / 257).astype(np.uint8)
-    return np.asarray(_on_white(image).convert("L" if is_gray else "RGB"), dtype=np.uint8)
+    return np.asarray(_composite_on_white(image).convert("L" if is_gray else "RGB"), dtype=np.uint8)
 
 
 def _open_checked(data: bytes, side: int) -> Any:
@@ -215,7 +215,7 @@ def _open_checked(data: bytes, side: int) -> Any:
     return image
 
 
-def _on_white(image: Any) -> Any:
+def _composite_on_white(image: Any) -> Any:
     """Return the image composited onto a white background if it has transparency."""
     if not image.has_transparency_data:
         return image

@@ -121,8 +121,8 @@ def read_pairs(
     """Iterate over the usable pairs; skipped lines are added to `skips`.
 
     One path or several tables are read one after the other; two files of another type are read in parallel.
-    `max_length_ratio` skips pairs with one side that many times as long as the other or longer, and `deduplicate` skips
-    repeated pairs.
+    Pairs whose length ratio is `max_length_ratio` or more are skipped (0: no limit); `deduplicate` skips repeated
+    pairs.
     """
     seen = HashSet() if deduplicate else None
     skips = SkipReport() if skips is None else skips
@@ -149,7 +149,7 @@ def read_checked_pairs(
     table: TableOptions | None = None,
     add_note: AddNote = lambda _: None,
 ) -> Iterator[CheckedPair]:
-    """Iterate over all pairs of a corpus, usable or not; `add_note` receives how the files were read."""
+    """Iterate over all pairs of a corpus, usable or not; `add_note` receives sentences about the detected format."""
     files = [Path(path) for path in paths]
     rows: Iterator[tuple[int, Row]]
     if are_tables(files):

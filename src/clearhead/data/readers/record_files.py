@@ -18,12 +18,13 @@ DEFAULT_STEM = "records"
 def sample_records(records: Sequence[R], limit: int = MAX_RECORDS) -> list[R]:
     """Return at most `limit` records, evenly spaced over all; of documents, at most `MAX_CHARACTERS` together."""
     count = min(limit, len(records))
-    chosen = [records[number * len(records) // count] for number in range(count)]
+    spaced_records = [records[number * len(records) // count] for number in range(count)]
     sample: list[R] = []
     characters_left = MAX_CHARACTERS
-    for record in chosen:
+    for record in spaced_records:
         if isinstance(record, Document):
-            if len(record.text) > MAX_CHARACTERS and not sample and record is chosen[-1]:  # all others are too long
+            is_last = record is spaced_records[-1]
+            if is_last and not sample and len(record.text) > MAX_CHARACTERS:  # all other documents are too long
                 sample.append(replace(record, text=record.text[:MAX_CHARACTERS]))
             if len(record.text) > characters_left:
                 continue

@@ -111,7 +111,7 @@ def _detect_delimiter(path: Path, sample: list[str]) -> str:
     On a tie, `;`: records with one comma each are common in files with `;` (decimal commas), not the other way round.
     """
     first = next((line for line in sample if line.strip()), ",")
-    scores = {delimiter: _consistency(path, sample, delimiter) for delimiter in (";", ",")}
+    scores = {delimiter: _consistent_share(path, sample, delimiter) for delimiter in (";", ",")}
     best = max(scores, key=lambda delimiter: scores[delimiter])
     if scores[best] == 0 and not {",", ";", '"'} & set(first):
         advice = "separate the fields by one of them"
@@ -121,7 +121,7 @@ def _detect_delimiter(path: Path, sample: list[str]) -> str:
     return best
 
 
-def _consistency(path: Path, sample: list[str], delimiter: str) -> float:
+def _consistent_share(path: Path, sample: list[str], delimiter: str) -> float:
     """Return the share of records with as many fields, at least two, as the first record has."""
     widths: list[int] = []
     try:
@@ -145,7 +145,7 @@ def read_parquet(path: Path, columns: tuple[str, str]) -> Iterator[tuple[str, st
                 sides = [batch.column(name).to_pylist() for name in columns]
                 for first, second in zip(*sides, strict=True):
                     number += 1
-                    yield _text(path, number, columns[0], first), _text(path, number, columns[1], second)
+                    yield _cell_text(path, number, columns[0], first), _cell_text(path, number, columns[1], second)
     except (library.ArrowException, io.UnsupportedOperation) as error:
         problem = f"expected a Parquet file ({' '.join(str(error).split())}); fetch or write the file again"
         raise DataError.at(path, number + 1, problem) from error
@@ -165,7 +165,7 @@ def _check_columns(path: Path, schema: Any, columns: tuple[str, str], library: A
             raise DataError(f'{path}: expected strings in the column "{name}", found {kind}; convert it')
 
 
-def _text(path: Path, number: int, name: str, value: str | None) -> str:
+def _cell_text(path: Path, number: int, name: str, value: str | None) -> str:
     """Return the string of a cell, empty for a missing value; raise DataError if it contains a NUL character."""
     if value is None:
         return ""

@@ -117,12 +117,12 @@ def read_table(
             f"data.columns: expected {columns.first} and {columns.second}, got {selected}; as in {example}"
         )
     if has_named_columns(path):
-        yield from _counted(path, _read_named(path, columns, options))
+        yield from _without_header(path, _read_named(path, columns, options))
     else:
-        yield from _counted(path, _read_delimited(path, columns, options, add_note))
+        yield from _without_header(path, _read_delimited(path, columns, options, add_note))
 
 
-def _counted(path: Path, rows: Iterator[Row | None]) -> Iterator[Row]:
+def _without_header(path: Path, rows: Iterator[Row | None]) -> Iterator[Row]:
     """Iterate over the rows without the header; raise DataError if the file has no lines."""
     lines = 0
     for row in rows:
@@ -188,13 +188,13 @@ class ColumnPositions(NamedTuple):
 
     def describe(self, path: Path, record: DelimitedRecord, columns: ColumnNames, delimiter: str) -> str:
         """Return a sentence that describes the columns to the user."""
-        shown = {",": "comma", ";": "semicolon", TAB: "TAB"}[delimiter]
+        delimiter_name = {",": "comma", ";": "semicolon", TAB: "TAB"}[delimiter]
         selected = []
         for name, index in zip(columns, (self.first, self.second), strict=True):
             example = "" if self.has_header else f" (first: {excerpt(record.fields[index])})"
             selected.append(f"{name} in column {index + 1}{example}")
         header = [f"line {record.line} is the header ({_join_fields(record)})"] if self.has_header else []
-        return f"{path}: {', '.join([f'separated by {shown}', *header, *selected])}"
+        return f"{path}: {', '.join([f'separated by {delimiter_name}', *header, *selected])}"
 
 
 def _find_columns(
@@ -203,8 +203,10 @@ def _find_columns(
     """Return the positions of the columns, determined from the first record of a file."""
     width = len(record.fields)
     if options.columns:
-        first, second = (_selected(path, record, options.columns[name]) for name in columns)
-        are_names = _is_name(record.fields[first], columns.first) and _is_name(record.fields[second], columns.second)
+        first, second = (_column_position(path, record, options.columns[name]) for name in columns)
+        are_names = _is_header_name(record.fields[first], columns.first) and _is_header_name(
+            record.fields[second], columns.second
+        )
         is_header = options.is_named or options.header == "yes" or (options.header == "auto" and are_names)
         return ColumnPositions(first, second, width, is_header)
     named = _named_columns(record.fields, columns) if options.header != "no" else None
@@ -217,9 +219,9 @@ def _find_columns(
     return ColumnPositions(0, 1, width, options.header == "yes")
 
 
-def _selected(path: Path, record: DelimitedRecord, column: str) -> int:
+def _column_position(path: Path, record: DelimitedRecord, column: str) -> int:
     """Return the position of a column that is given by its number or by its name in the header."""
-    names = [_plain_name(name) for name in record.fields]
+    names = [_normalize_name(name) for name in record.fields]
     if column.isdecimal():
         if not 1 <= int(column) <= len(names):
             problem = (
@@ -227,16 +229,16 @@ def _selected(path: Path, record: DelimitedRecord, column: str) -> int:
             )
             raise DataError.at(path, record.line, problem)
         return int(column) - 1
-    if names.count(_plain_name(column)) != 1:
-        count = "several columns" if _plain_name(column) in names else "no column"
+    if names.count(_normalize_name(column)) != 1:
+        count = "several columns" if _normalize_name(column) in names else "no column"
         problem = f"expected a header with one column {column!r}, found {count} of this name ({_join_fields(record)})"
         raise DataError.at(path, record.line, f"{problem}; change --columns, or give the columns by number")
-    return names.index(_plain_name(column))
+    return names.index(_normalize_name(column))
 
 
 def _named_columns(fields: list[str], columns: ColumnNames) -> tuple[int, int] | None:
     """Return the positions of both columns if the fields are a header with usual names for them."""
-    names = [_plain_name(name) for name in fields]
+    names = [_normalize_name(name) for name in fields]
     positions = []
     for role in columns:
         fitting = [index for index, name in enumerate(names) if name == role]
@@ -247,27 +249,30 @@ def _named_columns(fields: list[str], columns: ColumnNames) -> tuple[int, int] |
     return (positions[0], positions[1]) if positions[0] != positions[1] else None
 
 
-def _plain_name(name: str) -> str:
+def _normalize_name(name: str) -> str:
+    """Return a column name without quotation marks and surrounding spaces, in lower case."""
     return name.strip().strip('"').casefold()
 
 
-def _is_name(name: str, role: str) -> bool:
-    return _plain_name(name) in HEADER_NAMES[role]
+def _is_header_name(name: str, role: str) -> bool:
+    """Return whether a column name is a usual one for the role, such as "src" for the source."""
+    return _normalize_name(name) in HEADER_NAMES[role]
 
 
 def _join_fields(record: DelimitedRecord) -> str:
     """Return the fields of a record for a message, shortened."""
-    shown = ", ".join(name.strip() for name in record.fields)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+    text = ", ".join(name.strip() for name in record.fields)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _no_delimiter(record: DelimitedRecord, columns: ColumnNames, delimiter: str) -> str:
     """Return the error message for a record without a delimiter; empty if it has one."""
     if len(record.fields) > 1:
         return ""
-    shown = "TAB" if delimiter == TAB else delimiter
-    expected = f"expected {columns.first} {shown} {columns.second}"
-    return f"{expected}, found no {shown} in {excerpt(record.fields[0])}; separate the fields by one {shown}"
+    delimiter_name = "TAB" if delimiter == TAB else delimiter
+    expected = f"expected {columns.first} {delimiter_name} {columns.second}"
+    problem = f"{expected}, found no {delimiter_name} in {excerpt(record.fields[0])}"
+    return f"{problem}; separate the fields by one {delimiter_name}"
 
 
 def _parse_json(path: Path, number: int, line: str, names: ColumnNames) -> tuple[str, str]:

@@ -245,9 +245,9 @@ def _pipeline_tokens(pipeline: Pipeline) -> list[tuple[int, str]]:
 def _byte_alphabet() -> dict[str, bytes]:
     """Return the byte of each letter in GPT-2's vocabulary: printable bytes are themselves, others are shifted."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): bytes([byte]) for byte in printable}
-    letters |= {chr(256 + number): bytes([byte]) for number, byte in enumerate(rest)}
+    letters |= {chr(256 + number): bytes([byte]) for number, byte in enumerate(unprintable)}
     assert set(letters) == set(ByteLevel.alphabet())
     return letters
 

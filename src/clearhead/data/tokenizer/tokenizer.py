@@ -130,9 +130,8 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """Return the text as decoding would return it; normalizing it again changes nothing."""
-        text = self._pipeline.normalizer.normalize_str(
-            require_encodable(text)
-        )  # as saved, independent of the current code
+        # The saved normalizer is used, so that later versions of the code give the same result.
+        text = self._pipeline.normalizer.normalize_str(require_encodable(text))
         return text if self.config.kind == "char" else text.removeprefix(" ")
 
     def encode(self, text: str) -> TokenizedText:

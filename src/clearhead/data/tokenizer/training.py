@@ -28,7 +28,7 @@ SCORE_DIGITS = 6
 CHARACTER_SCORE_STEP = 0.0001
 
 _LETTERS = r" ?[\p{L}\p{M}]+(?:['’][\p{L}\p{M}]+)*"
-_DIGIT = r" ?\p{N}"  # one token per digit, so that unseen numbers can be copied
+_DIGIT = r" ?\p{N}"  # one token per digit, so that numbers that are not in the training data can be copied
 _BLANKS = r"\s+(?!\S)|\s"
 _MARK = r"[^\s\p{L}\p{M}\p{N}]"
 SUBWORD_PATTERN = rf"{_LETTERS}|{_DIGIT}| ?({_MARK})\1*|{_BLANKS}"  # "..." may be one token, ")." may not

@@ -23,9 +23,8 @@ def word_indices(surfaces: Sequence[bytes]) -> list[int]:
     for surface in surfaces:
         starts.append(starts[-1] + len(surface))
     words = [word_of_byte[start] if end > start else NO_WORD for start, end in pairwise(starts)]
-    compact = {
-        word: index for index, word in enumerate(sorted(set(words) - {NO_WORD}))
-    }  # words without a token that starts with them are left out
+    # Only words at which some token starts are numbered.
+    compact = {word: index for index, word in enumerate(sorted(set(words) - {NO_WORD}))}
     return [compact.get(word, NO_WORD) for word in words]
 
 

@@ -1,5 +1,5 @@
 """Analyses of traces and networks: head statistics, logit lens, ablation, attribution, word alignment.
 
-Each module is independent, except that importance needs ablation, and alignment and antecedents need word attention.
-Modules here import `trace`, not `render`.
+The modules import `trace`, not `render`. Among each other, only `head_importance` imports `ablation`, and
+`head_statistics` and `word_alignment` import `word_attention`.
 """

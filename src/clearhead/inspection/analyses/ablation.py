@@ -1,6 +1,7 @@
-"""Ablation: heads and sub-layers whose output is replaced, and the effect on the model's output.
+"""Ablation of heads and sub-layers, and its effect on the model's output.
 
-The output becomes zero (`zero`), or its mean over some texts (`mean`), which removes only what depends on this text.
+The output of an ablated head becomes zero (`zero`), or its mean over several texts (`mean`). Mean ablation removes only
+the part of the output that depends on the input.
 
 T output positions, E width of a head or sub-layer
 """
@@ -27,7 +28,10 @@ AblationMethod = Literal["zero", "mean"]
 
 
 def parse_head_refs(network: nn.Module, names: Iterable[HeadRef | str]) -> list[HeadRef]:
-    """Return the references without duplicates; raise InspectionError if there are none or the network has no such."""
+    """Return the references without duplicates.
+
+    Raises InspectionError if there are none, or if the network does not have one of the heads or sub-layers.
+    """
     head_refs = list(dict.fromkeys(HeadRef.parse(name) if isinstance(name, str) else name for name in names))
     if not head_refs:
         raise InspectionError("expected heads or sub-layers to ablate, such as cross.1.0, got none")
@@ -39,7 +43,7 @@ def parse_head_refs(network: nn.Module, names: Iterable[HeadRef | str]) -> list[
 def ablate(
     network: nn.Module, head_refs: Sequence[HeadRef], means: Mapping[HeadRef, Tensor] | None = None
 ) -> nn.Module:
-    """Return a network with the same weights in which the output of these heads is zero, or their mean."""
+    """Return a network that shares the weights, in which the output of these heads is zero, or their mean output."""
     ablated = share_weights(network)
     for head_ref in head_refs:
         transform_output(ablated, head_ref, torch.zeros_like if means is None else _constant(means[head_ref]))
@@ -54,9 +58,9 @@ def _constant(mean_E: Tensor) -> OutputTransform:
 def mean_outputs(
     model: LoadedModel, head_refs: Sequence[HeadRef], texts: Sequence[str], settings: DecodingConfig
 ) -> dict[HeadRef, Tensor]:
-    """Return the mean output of each head over all positions of these texts (or images) and of their outputs."""
+    """Return the mean output of each head over all positions of these texts (or images) and their outputs."""
     if not texts:
-        raise InspectionError('expected texts to take the mean over, got none; give some, or use method="zero"')
+        raise InspectionError('expected texts to average over, got none; pass texts, or use method="zero"')
     network = share_weights(model.network)
     collected: dict[HeadRef, list[Tensor]] = {head_ref: [] for head_ref in head_refs}
     for head_ref in head_refs:
@@ -81,17 +85,18 @@ def _collector(values: list[Tensor]) -> OutputTransform:
 
 @dataclass(frozen=True)
 class AblationEffect:
-    """Effect of an ablation: the new output, and how the probability of the original output changes."""
+    """Effect of an ablation: the ablated model's output, and the change in the probability of the original output."""
 
     before: Trace
+    """Trace of the complete model."""
     after: Trace
-    """Trace of the ablated model's own output for the same input."""
+    """Trace of the ablated model, which searches for its own output for the same input."""
     token_log_prob_changes: tuple[float, ...]
-    """Change in the log-probability of each token or label of the original output; negative: less probable."""
+    """Change in the log-probability of each token or label of the original output; negative: it is less probable."""
 
     @property
     def log_prob_change(self) -> float:
-        """Change in the log-probability of the original output."""
+        """Change in the log-probability of the complete original output."""
         return sum(self.token_log_prob_changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def ablation_effect(
 
 
 def head_effects(model: LoadedModel, before: Trace) -> dict[HeadRef, float]:
-    """Return the change in the log-probability of the output when each head is ablated, one at a time."""
+    """Return the change in the log-probability of the output of `before` when a head is ablated, for each head."""
     trace_input = read_input(model, before.source_text)
     effects = {}
     with torch.inference_mode():

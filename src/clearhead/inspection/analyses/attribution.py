@@ -1,9 +1,9 @@
-"""Attribution of outputs to inputs, from the model's outputs instead of its attention weights.
+"""Attribution of outputs to inputs, measured on the log-probabilities of the outputs instead of attention weights.
 
-Gradient x input: first-order estimate of how the log-probability of an output changes if an embedding becomes zero.
-Leave one out: the actual change when a word, or a patch of an image, is removed.
+Gradient x input is a first-order estimate of the decrease in an output's log-probability if an input embedding became
+zero. Leave-one-out is the actual decrease if a word is removed from the text, or a patch of an image becomes grey.
 
-T outputs, S source positions, I decoder inputs, U units (words or patches), D model width
+T outputs, S source positions, I decoder inputs, U units (words or patches)
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,19 @@ CAUTION = "Attention shows which positions a head attended to; it is not an expl
 
 @dataclass(frozen=True, eq=False)
 class GradientAttribution:
-    """Gradient x input of the log-probability of each output, summed over the width of the embedding."""
+    """Gradient x input of each output's log-probability, summed over the dimensions of the embedding."""
 
     source_TS: Floats | None
-    """None for language models, whose text is the prompt of the decoder."""
+    """Attribution to source positions; None for language models, which have decoder inputs only."""
     inputs_TI: Floats | None
-    """None for models without a decoder."""
+    """Attribution to decoder inputs; None for models without a decoder."""
 
 
 def gradient_times_input(model: LoadedModel, trace: Trace) -> GradientAttribution:
-    """Return gradient x input of every output of a trace, for every source position and decoder input."""
+    """Return gradient x input of every output of a trace, for every source position and decoder input.
+
+    Raises InspectionError for a model without output probabilities, or without embeddings of tokens or patches.
+    """
     require_outputs(len(trace.outputs))
     network = share_weights(model.network)
     embeddings = _detach_embeddings(network)
@@ -48,10 +51,10 @@ def gradient_times_input(model: LoadedModel, trace: Trace) -> GradientAttributio
         if not embeddings:
             raise InspectionError("gradient x input needs embeddings of tokens or patches; this network has none")
         log_probs_TV = logits_TV.double().log_softmax(-1)
-        scores = [_scores(log_probs_TV[row, output.token], embeddings) for row, output in enumerate(trace.outputs)]
-    tables = [np.stack(rows) for rows in zip(*scores, strict=True)]
-    inputs_TI = tables.pop() if trace.inputs else None
-    source_TS = tables.pop() if tables else None
+        rows = [_scores(log_probs_TV[row, output.token], embeddings) for row, output in enumerate(trace.outputs)]
+    attributions = [np.stack(embedding_rows) for embedding_rows in zip(*rows, strict=True)]  # one per embedding
+    inputs_TI = attributions.pop() if trace.inputs else None
+    source_TS = attributions.pop() if attributions else None
     num_positions = len(trace_input.positions)
     if source_TS is not None and source_TS.shape[1] < num_positions:  # the class token has no patch embedding
         source_TS = np.pad(source_TS, ((0, 0), (num_positions - source_TS.shape[1], 0)))
@@ -59,7 +62,10 @@ def gradient_times_input(model: LoadedModel, trace: Trace) -> GradientAttributio
 
 
 def _detach_embeddings(network: nn.Module) -> list[Tensor]:
-    """Return a list that receives the embeddings of each forward pass as leaf tensors: source first, then inputs."""
+    """Make the embeddings of the network leaf tensors; return the list to which each forward pass appends them.
+
+    The source embedding comes first, then that of the decoder inputs. Gradients stop at leaf tensors.
+    """
     leaves: list[Tensor] = []
 
     def detach(_: nn.Module, args: tuple[Tensor, ...], embedded: Tensor) -> Tensor:
@@ -75,7 +81,7 @@ def _detach_embeddings(network: nn.Module) -> list[Tensor]:
 
 
 def _scores(log_prob: Tensor, embeddings: Sequence[Tensor]) -> list[Floats]:
-    """Return gradient x input of one log-probability for each position of each embedding."""
+    """Return gradient x input of one log-probability: for each embedding, one number per position."""
     gradients = torch.autograd.grad(log_prob, embeddings, retain_graph=True, allow_unused=True)
     return [
         np.zeros(embedding.shape[1], dtype=np.float32) if gradient is None
@@ -86,18 +92,19 @@ def _scores(log_prob: Tensor, embeddings: Sequence[Tensor]) -> list[Floats]:
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """Loss of log-probability when each unit of the input is removed."""
+    """Decrease in the log-probabilities of the outputs when one unit (word or patch) of the input is removed."""
 
     units: tuple[tuple[int, ...], ...]
     """The source positions of each unit."""
     texts: tuple[str, ...]
+    """The word of each unit, or the row and column of the patch."""
     losses_UT: NDArray[np.float64]
-    """Decrease in the log-probability of each output without the unit; negative: increase. For models with one output
-    per position, 0 at the removed positions."""
+    """Decrease for each unit and output; negative if the output is more probable without the unit. In models with one
+    output per position, 0 for the outputs at removed positions."""
 
 
 def leave_one_out(model: LoadedModel, trace: Trace) -> LeaveOneOut:
-    """Return the losses for every word of the source, or every patch of the image."""
+    """Return the decrease in log-probability without each word of the source, or each patch of the image."""
     trace_input = read_input(model, trace.source_text)
     num_positions = len(trace_input.positions)
     units = _units(trace_input.positions)
@@ -118,7 +125,7 @@ def leave_one_out(model: LoadedModel, trace: Trace) -> LeaveOneOut:
 
 
 def _units(positions: Sequence[TokenSpan]) -> tuple[tuple[int, ...], ...]:
-    """Return the positions grouped by word; every patch is a unit."""
+    """Return the positions of each word; each patch is a separate unit."""
     groups: dict[int | tuple[int], list[int]] = {}
     for number, position in enumerate(positions):
         if position.token is None and not position.is_special:
@@ -129,7 +136,7 @@ def _units(positions: Sequence[TokenSpan]) -> tuple[tuple[int, ...], ...]:
 
 
 def _without_unit(model: LoadedModel, trace_input: TraceInput, unit: Sequence[int], remaining: Sequence[int]) -> Tensor:
-    """Return the input without a word, or with a patch set to grey."""
+    """Return the input without the word, or with the pixels of the patch set to 0, which is medium grey."""
     if trace_input.grid is None:
         return trace_input.src[:, list(remaining)]
     size, patch = model.config.model.patch_size, unit[0] - trace_input.grid.has_class_token
@@ -140,6 +147,7 @@ def _without_unit(model: LoadedModel, trace_input: TraceInput, unit: Sequence[in
 
 
 def _unit_text(trace_input: TraceInput, unit: Sequence[int]) -> str:
+    """Return the word, cut from the text, or the name of the patch."""
     positions = [trace_input.positions[number] for number in unit]
     starts = [position.start for position in positions if position.start is not None]
     ends = [position.end for position in positions if position.end is not None]

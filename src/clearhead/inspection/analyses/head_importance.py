@@ -1,7 +1,8 @@
-"""Importance of heads over a corpus: Are Sixteen Heads Really Better than One? (Michel et al. 2019).
+"""Importance of heads over a corpus, after "Are Sixteen Heads Really Better than One?" (Michel et al. 2019).
 
-`gradient`: the expected |d loss / d gate| of a gate on the head's output (their section 4.1), all heads in one pass.
-`ablation`: the log-probability lost when the head is ablated, exact, but with one pass per head.
+`gradient`: |d loss / d gate| for a gate that multiplies the head's output (their section 4.1); it needs one backward
+pass per text for all heads.
+`ablation`: the decrease in log-probability when the head is ablated; it is exact, but needs one forward pass per head.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ ForcedOutputs = Sequence[tuple[TraceInput, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class HeadImportance:
-    """Mean importance of one head per output token."""
+    """Importance of one head, as the mean per output token."""
 
     head_ref: HeadRef
     value: float
@@ -42,7 +43,8 @@ def head_importance(
 ) -> list[HeadImportance]:
     """Return the importance of every head, most important first.
 
-    The corpus consists of texts and their targets; a target of None is the model's own output.
+    The corpus consists of pairs of a text and a target; for a target of None, the model's own output is used. Raises
+    InspectionError for an empty corpus, a network without heads or an unknown method.
     """
     if method not in ("gradient", "ablation"):
         raise InspectionError(f'expected method="gradient" or "ablation", got {method!r}')
@@ -62,6 +64,7 @@ def head_importance(
 
 
 def _by_gradient(model: LoadedModel, head_refs: Sequence[HeadRef], examples: ForcedOutputs) -> Tensor:
+    """Return |d loss / d gate| of each head, summed over the examples."""
     network, gates = share_weights(model.network), torch.ones(len(head_refs), requires_grad=True)
     for number, head_ref in enumerate(head_refs):
         transform_output(network, head_ref, lambda output, number=number: output * gates[number])  # type: ignore[misc]
@@ -74,6 +77,8 @@ def _by_gradient(model: LoadedModel, head_refs: Sequence[HeadRef], examples: For
 
 
 def _by_ablation(model: LoadedModel, head_refs: Sequence[HeadRef], examples: ForcedOutputs) -> Tensor:
+    """Return the decrease in the total log-probability of the examples when each head is ablated."""
+
     def total_log_prob(network: torch.nn.Module) -> float:
         return sum(
             float(output_log_probs(network, trace_input.src, outputs).sum()) for trace_input, outputs in examples

@@ -1,7 +1,8 @@
 """Statistics of attention heads: entropy, distance, diagonality, share on special tokens, and coreference accuracy.
 
-Coreference: how often a head attends from a pronoun to its antecedent (the paper's figure on "it"), measured on
-sentences of the built-in grammar, whose pronouns and antecedents are known. Sources and targets must be the gold ones.
+Coreference accuracy measures how often a head attends from a pronoun to its antecedent, as the head in the paper's
+figure on "its" does. The pronouns and antecedents come from the built-in grammar, so the traces must be of sources and
+forced targets that the grammar generated.
 
 T queries, S keys, P patches, H heads, L layers, I key words
 """
@@ -23,18 +24,18 @@ Doubles = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Means over the rows of one head; None where a statistic is undefined."""
+    """Statistics of one head, as means over its rows (queries); None if a statistic is undefined."""
 
     head_ref: HeadRef
     entropy: float
-    """Entropy of a row, in nats: 0 for one position, log(n) for n equal weights."""
+    """Entropy of the weights, in nats: 0 if one key has all the weight, log(n) for n equal weights."""
     distance: float | None
-    """Distance from the query to the keys, in positions; Euclidean for patches. From target to source, the query's
-    position is scaled to the length of the source."""
+    """Weighted mean distance from the query to the keys, in positions; Euclidean for patches. In encoder-decoder
+    attention, the query's position is scaled to the length of the source. None between a text and an image."""
     diagonality: float | None
-    """Correlation of query and key position: 1 along the diagonal, -1 along the antidiagonal."""
+    """Correlation of query and key position: 1 on the diagonal, -1 on the antidiagonal. None for images."""
     special_share: float
-    """Share of the weights on start and end tokens, or on the class token."""
+    """Share of the weight on special tokens such as the end token, or on the class token of an image."""
 
 
 def head_statistics(trace: Trace) -> list[HeadStatistics]:
@@ -54,15 +55,15 @@ def head_statistics(trace: Trace) -> list[HeadStatistics]:
 
 
 def entropy(weights_TS: Floats) -> float:
-    """Return the mean over the rows of -sum w ln w."""
+    """Return the mean entropy of the rows, -sum w ln w, in nats."""
     w_TS = weights_TS.astype(np.float64)
     return float(-(w_TS * np.log(np.where(w_TS > 0, w_TS, 1.0))).sum(1).mean())
 
 
 def diagonality(weights_TS: Floats) -> float:
-    """Return the correlation of row and column index, with rows uniform and columns distributed by the weights.
+    """Return the Pearson correlation of row and column index, where each cell counts with its weight.
 
-    Returns 0 if one of the indexes is constant.
+    Returns 0 if one of the indices does not vary.
     """
     joint_TS = weights_TS.astype(np.float64) / weights_TS.sum()
     t_T, s_S = (np.arange(length, dtype=np.float64) for length in joint_TS.shape)
@@ -87,7 +88,7 @@ def _distances(trace: Trace, kind: AttentionKind, shape: tuple[int, ...]) -> Dou
 
 
 def _grid_distances(trace: Trace) -> Doubles:
-    """Return the Euclidean distances between patches; 0 from and to a class token, which has no location."""
+    """Return the Euclidean distances between patches; 0 from and to the class token, which has no location."""
     assert trace.grid is not None
     num_class_tokens, columns = int(trace.grid.has_class_token), trace.grid.columns
     patches = np.arange(trace.grid.rows * columns)
@@ -97,35 +98,36 @@ def _grid_distances(trace: Trace) -> Doubles:
 
 
 @dataclass(frozen=True)
-class HeadAntecedent:
-    """How often the most attended word of a head, from a pronoun, is the pronoun's antecedent."""
+class HeadCoreference:
+    """Accuracy with which one head attends from pronouns to their antecedents."""
 
     head_ref: HeadRef
     accuracy: float
-    """Share of the pronouns whose most attended word, other than the pronoun itself, is the antecedent."""
+    """Share of the pronouns from which the antecedent gets the largest weight of all words but the pronoun itself."""
     mean_weight: float
-    """Mean weight on the antecedent."""
+    """Mean attention weight from the pronoun to its antecedent."""
     chance_accuracy: float
-    """Accuracy of a head that selects one of these words at random."""
+    """Expected accuracy of a head that attends to a random one of these words."""
     num_pronouns: int
 
 
-def find_antecedents(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> list[HeadAntecedent]:
-    """Return the antecedent accuracy of every head, most accurate first.
+def rank_heads_by_coreference(traces: Sequence[Trace], pronouns: Sequence[Pronoun]) -> list[HeadCoreference]:
+    """Return the coreference accuracy of every head, the most accurate first.
 
-    encoder: from "it" to its noun in the source; decoder: from the step that generates the pronoun to the noun in the
-    target; cross: from that step to the noun in the source.
+    Attention is measured from the pronoun to its antecedent: in `encoder`, within the source; in `decoder`, from the
+    step that predicts the pronoun to the noun in the target; in `cross`, from that step to the noun in the source.
     """
     if not traces:
         raise InspectionError("expected traces of sentences with a pronoun, got none")
     kinds = [kind for kind in ATTENTION_KINDS if kind in traces[0].kinds]
-    results = [result for kind in kinds for result in _antecedents_of_kind(traces, pronouns, kind)]
+    results = [result for kind in kinds for result in _coreference_of_kind(traces, pronouns, kind)]
     return sorted(results, key=lambda result: (-result.accuracy, -result.mean_weight))
 
 
-def _antecedents_of_kind(
+def _coreference_of_kind(
     traces: Sequence[Trace], pronouns: Sequence[Pronoun], kind: AttentionKind
-) -> list[HeadAntecedent]:
+) -> list[HeadCoreference]:
+    """Return the coreference accuracy of every head of one kind of attention, in the order of layers and heads."""
     hits, antecedent_weights, chances = [], [], []
     for trace, pronoun in zip(traces, pronouns, strict=True):
         query_word = pronoun.index if kind == "encoder" else pronoun.target_index
@@ -133,16 +135,16 @@ def _antecedents_of_kind(
         noun = pronoun.target_antecedent if kind == "decoder" else pronoun.antecedent
         antecedent_weights.append(weights_LHI[:, :, noun])
         if kind == "decoder":
-            num_visible = num_choices = pronoun.target_index  # later words are masked
+            num_words = num_choices = pronoun.target_index  # the pronoun and later words are masked
         else:
-            num_visible = weights_LHI.shape[2]
-            num_choices = num_visible - 1
-            weights_LHI[:, :, pronoun.index] = -1.0
-        hits.append(weights_LHI[:, :, :num_visible].argmax(2) == noun)
+            num_words = weights_LHI.shape[2]
+            num_choices = num_words - 1
+            weights_LHI[:, :, pronoun.index] = -1.0  # excludes the pronoun itself
+        hits.append(weights_LHI[:, :, :num_words].argmax(2) == noun)
         chances.append(1 / num_choices)
     accuracy_LH, weight_LH = np.mean(hits, 0), np.mean(antecedent_weights, 0)
     chance = float(np.mean(chances))
     return [
-        HeadAntecedent(HeadRef(kind, layer, head), float(accuracy), float(weight_LH[layer, head]), chance, len(traces))
+        HeadCoreference(HeadRef(kind, layer, head), float(accuracy), float(weight_LH[layer, head]), chance, len(traces))
         for (layer, head), accuracy in np.ndenumerate(accuracy_LH)
     ]

@@ -1,7 +1,7 @@
-"""Logit lens: the predictions of a model if it stopped after a layer.
+"""Logit lens: the predictions that a model would make if it ended after a given layer.
 
-The residual stream after a layer is passed to the model's own final normalisation and output projection, by replacing
-the input of the final normalisation.
+The residual stream after the layer replaces the input of the final normalization, so that the model's own normalization
+and output projection turn it into logits.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,22 @@ from clearhead.tasks.task import LoadedModel
 
 @dataclass(frozen=True)
 class LogitLens:
-    """Predictions after one layer; `layer` is -1 after the embedding."""
+    """Predictions after one layer."""
 
     layer: int
+    """-1 for the predictions from the embedding, before the first layer."""
     candidates: tuple[tuple[TokenProb, ...], ...]
     """The most probable tokens for each output, best first."""
     token_log_probs: tuple[float, ...]
-    """Log-probability of each output of the complete model."""
+    """Log-probability that this layer gives to each output of the trace."""
 
 
 def logit_lens(model: LoadedModel, trace: Trace) -> list[LogitLens]:
-    """Return the predictions after the embedding and after each layer; the last ones are the model's own."""
+    """Return the predictions from the embedding and after each layer; those after the last layer are the model's own.
+
+    The layers are those of the decoder, or of the encoder if there is no decoder. Raises InspectionError for a network
+    without Transformer layers.
+    """
     require_outputs(len(trace.outputs))
     network = share_weights(model.network)
     stacks = find_stacks(network)
@@ -53,5 +58,5 @@ def logit_lens(model: LoadedModel, trace: Trace) -> list[LogitLens]:
 
 
 def _ends_layer(stream: ResidualStream, side: str) -> bool:
-    """Return whether this is the residual stream before the first layer, or after the last sub-layer of a layer."""
+    """Return whether a residual stream precedes the first layer, or follows the last sub-layer of a layer."""
     return stream.name == (side if stream.layer < 0 else f"{side}_{FEED_FORWARD}")

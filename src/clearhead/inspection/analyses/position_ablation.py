@@ -1,6 +1,6 @@
-"""Position encodings: their table, the model without them, and how much its encoder depends on word order.
+"""Position encodings of a network, their ablation, and the dependence of the encoder on word order.
 
-L positions, D width of the table, S source positions, O relative offsets, T queries, H heads
+L positions, D width of the table, S source positions, O relative positions (2 L - 1), T queries, H heads
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.inspection.trace.activation_recorder import ActivationRecorder, share_weights
+from clearhead.inspection.trace.forced_pass import has_decoder
 from clearhead.inspection.trace.trace_types import Floats
 from clearhead.model.positions import AddedPositions, RelativeBias, RotaryPositions, Rotation
 
@@ -21,13 +22,14 @@ class PositionTable:
     kind: str
     """sinusoidal, learned, rotary, relative or none."""
     table_LD: Floats | None
-    """Vectors added to embeddings; for rotary positions, alternating sine and cosine of each pair's angle."""
+    """Vectors that are added to the embeddings; for rotary positions, sine and cosine of the angle of each pair of
+    dimensions, alternating."""
     bias_HO: Floats | None
-    """Relative positions: bias of the score for a key that is O - L + 1 positions after the query."""
+    """Relative position bias of each head; column o is for a key that is o - L + 1 positions after the query."""
 
 
 def position_table(network: nn.Module, kind: str, length: int) -> PositionTable:
-    """Return the encodings of the first `length` positions, as the first stack of a network uses them."""
+    """Return the encodings of the first `length` positions in the network's first stack."""
     for module in network.modules():
         if isinstance(module, AddedPositions):
             return PositionTable(kind, module.weight[:length].detach().numpy(), None)
@@ -41,7 +43,7 @@ def position_table(network: nn.Module, kind: str, length: int) -> PositionTable:
 
 
 def ablate_positions(network: nn.Module) -> nn.Module:
-    """Return a network with the same weights and no position encodings."""
+    """Return a network that shares the weights and has no position encodings."""
     ablated = share_weights(network)
     for module in ablated.modules():
         if isinstance(module, AddedPositions | RelativeBias):
@@ -60,9 +62,9 @@ def _identity_rotation(_: nn.Module, args: tuple[Any, ...], rotation: Rotation) 
 
 
 def order_difference(network: nn.Module, src_1S: Tensor) -> float | None:
-    """Return the largest difference in the encoder's last states when the source is reversed.
+    """Return the largest change in the encoder's last residual stream when the source tokens are reversed.
 
-    States are compared per token. Returns None for networks without an encoder stack.
+    The states of the same token are compared. Returns None for networks without a Transformer encoder.
     """
     states_SD, reversed_states_SD = _last_encoder_states(network, src_1S), _last_encoder_states(network, src_1S.flip(1))
     if states_SD is None or reversed_states_SD is None:
@@ -71,9 +73,11 @@ def order_difference(network: nn.Module, src_1S: Tensor) -> float | None:
 
 
 def _last_encoder_states(network: nn.Module, src_1S: Tensor) -> Tensor | None:
+    """Return the encoder's last residual stream, or None for networks without a Transformer encoder."""
     recorder = ActivationRecorder(network)
     with torch.inference_mode():
-        recorded: Any = recorder.network
-        recorded.backbone(src_1S) if hasattr(recorded, "backbone") else recorded.encode(src_1S)
+        recorded_network: Any = recorder.network
+        encoder = recorded_network.encode if has_decoder(recorded_network) else recorded_network.backbone
+        encoder(src_1S)
     streams = [stream for stream in recorder.residual_streams if stream.name.startswith("encoder")]
     return streams[-1].states_BTD[0] if streams else None

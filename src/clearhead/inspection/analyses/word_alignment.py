@@ -1,6 +1,7 @@
-"""Word alignments from attention: each target word is linked to the source word with the largest weight.
+"""Word alignments from encoder-decoder attention: each target word is linked to its most attended source word.
 
-The head that aligns best differs between models: it is chosen by the alignment error rate against gold alignments.
+The head that aligns best differs between models, so `choose_head` selects it by the alignment error rate against gold
+alignments.
 
 L decoder layers, H heads, T target length, S source length, J target words, I source words
 """
@@ -13,11 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.config import ModelConfig
-from clearhead.config.model import RECURRENT
+from clearhead.config import RECURRENT, ModelConfig
 from clearhead.data.readers.pairs import AlignedPair, Links, Pair
 from clearhead.errors import DataError, InspectionError, TaskError
-from clearhead.inspection.analyses.word_attention import WordAttention, WordSpans, aggregate_by_word, align_heads
+from clearhead.inspection.analyses.word_attention import (
+    WordAttention,
+    WordSpans,
+    aggregate_by_word,
+    rank_heads_by_alignment,
+)
 from clearhead.inspection.trace.head_ref import HeadRef
 from clearhead.inspection.trace.token_spans import source_token_spans, target_token_spans
 from clearhead.tasks.registry import get_task
@@ -27,10 +32,12 @@ from clearhead.tasks.task import LoadedModel
 
 @dataclass(frozen=True)
 class ChosenHead:
-    """The head, or mean of a layer's heads, that aligns best, and its error rate on the pairs used to choose it."""
+    """The head with the lowest alignment error rate."""
 
     head_ref: HeadRef
+    """A single head, or a layer if the mean of its heads aligns best."""
     error_rate: float
+    """Alignment error rate on the pairs from which the head was chosen."""
     num_pairs: int
 
 
@@ -44,7 +51,7 @@ class WordAlignment:
 
     @property
     def pharaoh(self) -> str:
-        """The links in Pharaoh format: `0-0 1-2` is source word - target word, sorted."""
+        """The sorted links in Pharaoh format, `SOURCE-TARGET` with words counted from 0: `0-0 1-2`."""
         return " ".join(f"{source}-{target}" for source, target in sorted(self.links))
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +64,10 @@ class WordAlignment:
 
 
 def align(model: LoadedModel, pairs: Sequence[Pair], head_ref: HeadRef, path: Path | str) -> Iterator[WordAlignment]:
-    """Yield the alignment of each pair by one head; errors name the pair's line in `path`."""
+    """Return an iterator over the alignments of the pairs by one head, or by the mean of a layer's heads.
+
+    Raises DataError, with the line in `path`, for a pair that cannot be aligned.
+    """
     _check_head(model, head_ref)
     return (
         WordAlignment(tuple(attention.source_words), tuple(attention.target_words), attention.links(0, head_ref.head))
@@ -66,7 +76,7 @@ def align(model: LoadedModel, pairs: Sequence[Pair], head_ref: HeadRef, path: Pa
 
 
 def choose_head(model: LoadedModel, gold: Sequence[AlignedPair], path: Path | str) -> ChosenHead:
-    """Return the head, or mean of a layer's heads, with the lowest alignment error rate; of equal ones the first."""
+    """Return the head, or layer mean, with the lowest alignment error rate on the gold pairs; the first of equals."""
     num_layers, _ = cross_attention_shape(model.config.model)
     pairs = [aligned.pair for aligned in gold]
     by_layer = [_word_attentions(model, pairs, path, layer) for layer in range(num_layers)]
@@ -78,17 +88,20 @@ def choose_head(model: LoadedModel, gold: Sequence[AlignedPair], path: Path | st
                 path, aligned.pair.line, f"the alignment refers to words beyond the {num_source} source words and "
                 f"{num_target} target words of the pair; count words and punctuation marks from 0",
             )  # fmt: skip
-    best = align_heads(attentions, [aligned.links for aligned in gold])[0]
+    best = rank_heads_by_alignment(attentions, [aligned.links for aligned in gold])[0]
     return ChosenHead(best.head_ref, best.error_rate, len(gold))
 
 
 def default_head(model: LoadedModel) -> HeadRef:
-    """Return the mean of the last layer but one, which often aligns best; for use without gold alignments."""
+    """Return the mean of the penultimate layer's heads, which often aligns best, for use without gold alignments."""
     return HeadRef("cross", max(0, cross_attention_shape(model.config.model)[0] - 2))
 
 
 def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
-    """Return the number of layers with cross-attention and of their heads; raise InspectionError if there are none."""
+    """Return the number of layers with cross-attention and the number of heads per layer.
+
+    Raises InspectionError if the model has no cross-attention.
+    """
     if config.family == "transformer":
         return config.num_decoder_layers, config.num_heads
     if config.family in RECURRENT and config.attention != "none":
@@ -97,24 +110,28 @@ def cross_attention_shape(config: ModelConfig) -> tuple[int, int]:
 
 
 def _check_head(model: LoadedModel, head_ref: HeadRef) -> None:
+    """Raise TaskError if the model has no such layer or head."""
     num_layers, num_heads = cross_attention_shape(model.config.model)
     has_head = head_ref.head is None or 0 <= head_ref.head < num_heads
     if not (0 <= head_ref.layer < num_layers and has_head):
         raise TaskError(
-            f"expected a layer of 0 to {num_layers - 1} and a head of 0 to {num_heads - 1}, got {head_ref}; choose one"
+            f"expected a layer from 0 to {num_layers - 1} and a head from 0 to {num_heads - 1}, got {head_ref}"
         )
 
 
 def _word_attentions(
     model: LoadedModel, pairs: Sequence[Pair], path: Path | str, layer: int
 ) -> Iterator[WordAttention]:
-    """Yield the cross-attention of one layer between the words of each pair, under forced decoding of its target."""
+    """Return an iterator over the cross-attention of one layer between the words of each pair, by forced decoding.
+
+    Raises DataError, before the first result, for a pair with an empty side or unknown target words.
+    """
     encoded_pairs = encode_pairs(model, pairs, path)
     for encoded in encoded_pairs:
         if not encoded.source or not encoded.target or model.tokenizer.target.unk_id in encoded.target:
             raise DataError.at(
-                path, encoded.pair.line, "a side has no tokens, or the target has words that the tokenizer does not "
-                "know; leave the line out",
+                path, encoded.pair.line, "a side has no tokens, or the target has words that are not in the "
+                "vocabulary; leave the line out",
             )  # fmt: skip
     engine = model.scoring_engine
     return (
@@ -125,7 +142,7 @@ def _word_attentions(
 
 
 def _word_attention(model: LoadedModel, pair: EncodedPair, weights_1HTS: NDArray[np.float32]) -> WordAttention:
-    """Return the attention between the words of a pair, from that between its tokens."""
+    """Return the attention between the words of a pair, computed from the attention between its tokens."""
     tokenizer, detokenize = model.tokenizer, get_task(model.config.task).codec.detokenize
     source_ids = [*pair.source, tokenizer.eos_id]
     target_ids = [model.config.model.decoder_start_id, *pair.target, tokenizer.eos_id]
@@ -136,5 +153,5 @@ def _word_attention(model: LoadedModel, pair: EncodedPair, weights_1HTS: NDArray
 
 
 def _concatenate_layers(layers: Sequence[WordAttention]) -> WordAttention:
-    """Return the attention of all layers of one pair."""
+    """Return the attention of one pair with all layers, from its attention in single layers."""
     return replace(layers[0], weights_LHJI=np.concatenate([layer.weights_LHJI for layer in layers]))

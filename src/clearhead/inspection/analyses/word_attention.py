@@ -20,16 +20,22 @@ Links = Collection[tuple[int, int]]
 
 @dataclass(frozen=True)
 class WordAttention:
-    """Attention between words; the rows of `weights_LHJI` sum to the attention on words, without special tokens."""
+    """Attention between words.
+
+    The names fit encoder-decoder attention; in self-attention, both lists contain words of the same text.
+    """
 
     source_words: list[str]
+    """The words of the keys."""
     target_words: list[str]
+    """The words of the queries."""
     weights_LHJI: NDArray[np.float32]
+    """Rows sum to less than 1 if special tokens get attention, because they belong to no word."""
 
     def links(self, layer: int, head: int | None = None) -> frozenset[tuple[int, int]]:
-        """Return (source, target) for each target word and the source word with the largest weight.
+        """Return (source, target) for each target word, with the source word that has the largest weight.
 
-        Without a head, the weights are the mean over the heads of the layer.
+        Without a head, the mean weights of the layer's heads are used.
         """
         weights_HJI = self.weights_LHJI[layer]
         weights_JI = weights_HJI.mean(0) if head is None else weights_HJI[head]
@@ -37,10 +43,11 @@ class WordAttention:
 
 
 def word_attention(trace: Trace, kind: AttentionKind = "cross") -> WordAttention:
-    """Return the attention of a trace between words.
+    """Return the attention of a trace between words, for all layers and heads of one kind.
 
-    The attention of a generated token is that of the step which predicts it. The weight between two words is the sum
-    over the tokens of the key word and the mean over the tokens of the query word.
+    The query of a generated token is the decoding step that predicts it. The weight between two words is the sum over
+    the tokens of the key word and the mean over the tokens of the query word. Raises InspectionError if the model has
+    no attention of this kind.
     """
     layers = trace.layers(kind)
     if not layers:
@@ -53,14 +60,14 @@ def word_attention(trace: Trace, kind: AttentionKind = "cross") -> WordAttention
 
 
 class WordSpans(NamedTuple):
-    """Positions and the text that they cover."""
+    """Token spans and the text that contains them."""
 
     positions: Sequence[TokenSpan]
     text: str
 
 
 def aggregate_by_word(weights_LHTS: NDArray[np.float32], rows: WordSpans, columns: WordSpans) -> WordAttention:
-    """Return the attention between words: the sum over key tokens and the mean over query tokens."""
+    """Return attention between words from attention between tokens: the sum over key, the mean over query tokens."""
     to_rows, to_columns = _membership(rows.positions), _membership(columns.positions)
     weights_LHJI = np.einsum("lhts,si,tj->lhji", weights_LHTS, to_columns, to_rows) / to_rows.sum(0)[:, None]
     return WordAttention(_word_texts(*columns), _word_texts(*rows), weights_LHJI)
@@ -68,14 +75,16 @@ def aggregate_by_word(weights_LHTS: NDArray[np.float32], rows: WordSpans, column
 
 @dataclass(frozen=True)
 class HeadAlignment:
-    """Alignment error rate of one head, or of the mean of a layer's heads: 0 is perfect, 1 is worst."""
+    """Alignment error rate of one head, or of the mean of a layer's heads."""
 
     head_ref: HeadRef
+    """A single head, or a layer for the mean of its heads."""
     error_rate: float
+    """0 is perfect, 1 is worst."""
 
 
-def align_heads(attentions: Sequence[WordAttention], gold: Sequence[Links]) -> list[HeadAlignment]:
-    """Return the alignment error rate over a corpus of each cross-attention head and layer mean, best first."""
+def rank_heads_by_alignment(attentions: Sequence[WordAttention], gold: Sequence[Links]) -> list[HeadAlignment]:
+    """Return the alignment error rate of each cross-attention head and layer mean over a corpus, lowest first."""
     if not attentions:
         raise InspectionError("expected sentence pairs to measure alignment on, got none")
     gold_links = {(number, *link) for number, links in enumerate(gold) for link in links}
@@ -93,7 +102,7 @@ def align_heads(attentions: Sequence[WordAttention], gold: Sequence[Links]) -> l
 
 
 def _membership(positions: Sequence[TokenSpan]) -> NDArray[np.float32]:
-    """Return a matrix of positions and words that is 1 where a token belongs to a word."""
+    """Return a matrix of positions by words that is 1 if the token belongs to the word, else 0."""
     num_words = max((position.word for position in positions), default=-1) + 1
     membership = np.zeros((len(positions), num_words), dtype=np.float32)
     for number, position in enumerate(positions):
@@ -103,7 +112,7 @@ def _membership(positions: Sequence[TokenSpan]) -> NDArray[np.float32]:
 
 
 def _word_texts(positions: Sequence[TokenSpan], text: str) -> list[str]:
-    """Return the words, cut from the text."""
+    """Return the text of each word, from the first to the last character of its tokens."""
     bounds: dict[int, tuple[int, int]] = {}
     for position in positions:
         if position.word >= 0 and position.start is not None and position.end is not None:

@@ -1,6 +1,6 @@
-"""Heat maps of attention heads: which heads, their row and column labels, colors, and drawing as SVG or PNG.
+"""Heat maps of attention heads: selection of heads, labels, colors, and images in SVG or PNG.
 
-matplotlib is imported only when an image is drawn.
+The module imports matplotlib only to draw an image.
 
 T queries (rows), S keys (columns)
 """
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Viridis at equal steps (matplotlib, CC0): equal steps of weight look like equal steps of color, also in grayscale.
+# Nine equidistant colors of viridis (matplotlib, CC0), which is perceptually uniform: equal differences of weight look
+# equally large, also in grayscale.
 PALETTE = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
-LABEL_INCHES = 0.24  # size of a labelled row or column
-THUMBNAIL_INCHES = 1.6  # size of one of several maps
+LABEL_INCHES = 0.24  # height of a labelled row, width of a labelled column
+THUMBNAIL_INCHES = 1.6  # width and height of a map in an image of several maps
 MAX_LABELS = 80  # more labels would overlap
 
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """Attention weights of one head. Rows are queries, columns are keys; a decoder row is labelled by its output."""
+    """Attention weights of one head with labels. Rows are queries, columns are keys.
+
+    A row of the decoder is labelled with the token that it predicts.
+    """
 
     head_ref: HeadRef
     row_labels: tuple[str, ...]
@@ -41,7 +45,10 @@ class HeatMap:
 
 
 def default_kind(trace: Trace, kind: str | None = None) -> AttentionKind:
-    """Return the requested kind of attention; by default the last of encoder, decoder, cross that the model has."""
+    """Return `kind` if the model has it; without `kind`, the last of encoder, decoder, cross that it has.
+
+    Raises InspectionError for a kind that the model does not have.
+    """
     available = [name for name in ATTENTION_KINDS if name in trace.kinds]
     if not available:
         raise InspectionError("this model has no attention to inspect; --json prints its output")
@@ -54,9 +61,12 @@ def default_kind(trace: Trace, kind: str | None = None) -> AttentionKind:
 
 
 def heat_maps(trace: Trace, kind: AttentionKind, layer: int | None = None, head: int | None = None) -> list[HeatMap]:
-    """Return the maps of one kind, of all layers and heads or the given ones; raise InspectionError if missing."""
+    """Return the maps of one kind of attention, of all layers and heads or of a given layer or head.
+
+    Raises InspectionError if the model has no such layer or head.
+    """
     layers = trace.layers(kind)
-    trace.weights(kind, 0 if layer is None else layer, 0 if head is None else head)
+    trace.weights(kind, 0 if layer is None else layer, 0 if head is None else head)  # raises if there is none
     rows = _labels(trace.source if kind == "encoder" else trace.outputs)
     columns = _labels(trace.key_positions(kind))
     return [
@@ -69,7 +79,10 @@ def heat_maps(trace: Trace, kind: AttentionKind, layer: int | None = None, head:
 
 
 def most_focused(trace: Trace, maps: Sequence[HeatMap]) -> HeatMap:
-    """Return the map with the highest mean over the rows of the largest weight on a word."""
+    """Return the map whose rows are most concentrated on one word: the highest mean of the rows' largest weights.
+
+    Weights on special tokens do not count: heads often attend to the end token if no word is relevant to them.
+    """
     key_positions = trace.key_positions(default_kind(trace, maps[0].head_ref.name))
     is_word_S = [not position.is_special for position in key_positions]
     if not any(is_word_S):
@@ -78,7 +91,7 @@ def most_focused(trace: Trace, maps: Sequence[HeatMap]) -> HeatMap:
 
 
 def weight_color(weight: float) -> tuple[int, int, int]:
-    """Return red, green and blue for a weight from 0 to 1."""
+    """Return red, green and blue (0 to 255) for a weight from 0 to 1."""
     position = min(max(weight, 0.0), 1.0) * (len(PALETTE) - 1)
     below = min(int(position), len(PALETTE) - 2)
     low, high = (_channels(PALETTE[number]) for number in (below, below + 1))
@@ -95,7 +108,7 @@ def _labels(positions: Sequence[TokenSpan]) -> tuple[str, ...]:
 
 
 def draw_heat_maps(maps: Sequence[HeatMap], title: str, image_format: Literal["svg", "png"]) -> bytes:
-    """Return an image of one map with its labels, or of several small maps with one row per layer."""
+    """Return the content of an image file: one map with labels, or several small maps with one row per layer."""
     require_package("matplotlib", "drawing an image")
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
@@ -117,14 +130,14 @@ def draw_heat_maps(maps: Sequence[HeatMap], title: str, image_format: Literal["s
     figure.suptitle(title, fontsize=9, wrap=True).set_parse_math(False)
     content = io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "clearhead"}):
-        warnings.filterwarnings("ignore", message="Glyph")  # glyphs that the font does not have are drawn as boxes
+        warnings.filterwarnings("ignore", message="Glyph")  # matplotlib warns of missing glyphs and draws boxes
         metadata = {"Date": None} if image_format == "svg" else None
         figure.savefig(content, format=image_format, dpi=150, metadata=metadata)
     return content.getvalue()
 
 
 def _figure_size(maps: Sequence[HeatMap], num_rows: int, num_columns: int) -> tuple[float, float]:
-    """Return width and height in inches."""
+    """Return the width and height of the image in inches."""
     if len(maps) > 1:
         return max(4.0, THUMBNAIL_INCHES * num_columns), 0.6 + THUMBNAIL_INCHES * num_rows
     rows, columns = (min(length, MAX_LABELS) for length in maps[0].weights_TS.shape)
@@ -145,7 +158,7 @@ def _draw_map(axes: "Axes", heat_map: HeatMap, colormap: Any, has_labels: bool) 
 
 
 def _add_labels(axes: "Axes", heat_map: HeatMap) -> None:
-    """Add the labels of rows and columns, as plain text: matplotlib would parse `$` as mathematics."""
+    """Add the labels of rows and columns as plain text, because matplotlib parses text between `$` as mathematics."""
     if len(heat_map.column_labels) <= MAX_LABELS:
         axes.set_xticks(range(len(heat_map.column_labels)), heat_map.column_labels, rotation=90, fontsize=8)
     if len(heat_map.row_labels) <= MAX_LABELS:

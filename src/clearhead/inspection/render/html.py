@@ -1,6 +1,7 @@
-"""A trace as one self-contained HTML file, which makes no connection and loads no other file.
+"""Rendering of a trace as one self-contained HTML file, which loads nothing else.
 
-The file contains the numbers as JSON and a small script that draws them. Texts are inserted only as text nodes.
+The file contains the weights as JSON and a small script that draws them. The script inserts texts only as text nodes,
+so that HTML in a text has no effect.
 """
 
 import json
@@ -20,10 +21,10 @@ NUM_CANDIDATES = 5
 
 
 def render_html(trace: Trace, name: str) -> str:
-    """Return the HTML file of a trace; `name` is its title."""
+    """Return the content of an HTML file with the heads of a trace; `name` is its title."""
     template = files("clearhead.inspection.render").joinpath("heads.html").read_text(encoding="utf-8")
     before, after = template.split(DATA_PLACEHOLDER)
-    # In a script element only `<` could end the element or begin a comment: as \\u003c it is the same string.
+    # `<` could end the script element or begin a comment; JSON reads \\u003c as the same character.
     return before + json.dumps(_page_data(trace, name), ensure_ascii=False).replace("<", "\\u003c") + after
 
 

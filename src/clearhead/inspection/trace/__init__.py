@@ -1,11 +1,11 @@
-"""Traces: everything that a model computes for one input.
+"""Traces: the intermediate results of a model for one input.
 
-`run_trace` makes a `Trace` in three steps:
+`run_trace` returns a `Trace` in three steps:
 
-1. search (`trace_search`): the model's own engine finds the output and reports every candidate of the beam tree;
-2. forced pass (`forced_pass`): the network runs once over the input and that output, all positions at once, while
-   hooks (`activation_recorder`) record every attention and the residual stream;
-3. the recorded tensors, tokens and candidates become a `Trace` (`trace_types`).
+1. Search (`trace_search`): the model's inference engine finds the output and reports every candidate of the search.
+2. Forced pass (`forced_pass`): the network runs once over the input and that output, at all positions in parallel.
+   Hooks (`activation_recorder`) record the weights of every attention and the residual streams.
+3. The recorded tensors, the tokens and the candidates are collected in a `Trace` (`trace_types`).
 
-`head_ref` and `token_spans` do not import torch. Modules here do not import `analyses` or `render`.
+`head_ref`, `token_spans` and `trace_types` do not import torch. The modules do not import `analyses` or `render`.
 """

@@ -1,9 +1,10 @@
-"""Hooks that record every attention, the residual stream and recurrent states of one run of a network.
+"""Hooks that record the attention, the residual streams and the recurrent states of one forward pass.
 
-The hooks are registered on a second network that shares the weights of the first, so that the model can be used
-concurrently and keeps no hooks.
+The hooks are registered on a copy of the network that shares its weights: the original network gets no hooks and can
+run concurrently.
 
-B rows, H heads, T queries, S keys, K head width, E head width of values, D model width
+B batch rows, H heads, T queries, S keys, K head width of queries and keys, E head width of values, D model width;
+recurrent attention: R decoder rows, N sentences
 """
 
 import copy
@@ -26,14 +27,14 @@ _ATTENTION_SIGNATURE = inspect.signature(MultiHeadAttention.forward)
 
 
 def share_weights(network: Network) -> Network:
-    """Return a second network in evaluation mode that uses the same weight tensors, without copying them."""
+    """Return a copy of the network, in evaluation mode, that shares its parameters and buffers."""
     tensors = chain(network.parameters(), network.buffers())
     return copy.deepcopy(network, {id(tensor): tensor for tensor in tensors}).eval()
 
 
 @dataclass(frozen=True)
 class RecordedAttention:
-    """Inputs and weights of one call of one attention."""
+    """Inputs and attention weights of one call of an attention module."""
 
     name: str
     layer: int
@@ -43,41 +44,47 @@ class RecordedAttention:
     k_BHSK: Tensor
     v_BHSE: Tensor
     scale: float | None
-    """Factor of the products of queries and keys; None if the similarity is not a scaled product."""
+    """Factor of the dot products of queries and keys; None if the scores are not scaled dot products."""
     bias_BHTS: Tensor | None
-    """Bias added to the scores by relative positions; None for other positions."""
+    """Relative position bias, which is added to the scores; None for other position encodings."""
     scores_BHTS: Tensor | None = None
-    """Scores before the softmax, of recurrent decoders; others follow from queries, keys, scale and bias."""
+    """Recurrent decoders: scores before mask and softmax. None for multi-head attention, whose scores can be computed
+    from queries, keys, scale and bias."""
 
 
 @dataclass(frozen=True)
 class RecurrentStates:
-    """States of one recurrent layer after every position, and its gate activations."""
+    """States and gate activations of one recurrent layer after every position."""
 
     name: str
-    """encoder, encoder_backward (positions reversed) or decoder."""
+    """`encoder`, `encoder_backward` (which reads the positions in reverse order) or `decoder`."""
     layer: int
     h_BTD: Tensor
     c_BTD: Tensor | None
     """Cell states of an LSTM; None for other cells."""
     gates: dict[str, Tensor]
-    """Gates by name, each [B, T, D]; empty for an RNN."""
+    """Activations by name of the gate, each [B, T, D]; empty for a plain RNN."""
 
 
 @dataclass(frozen=True)
 class RecordedResidual:
-    """The residual stream after one sub-layer, or before the first (`name` is then `encoder` or `decoder`, -1)."""
+    """The residual stream after one sub-layer, or before the first sub-layer of a stack."""
 
     name: str
+    """Name of the sub-layer; before the first sub-layer, `encoder` or `decoder`."""
     layer: int
+    """Layer of the sub-layer; -1 before the first sub-layer."""
     states_BTD: Tensor
 
 
 class ActivationRecorder:
-    """Records one run of a network: run `network` once, then read the lists."""
+    """Recorder of one forward pass: call `network`, then read the three lists.
+
+    With `recurrent_states`, states and gates of recurrent layers are recorded too; each recurrent layer is then run a
+    second time, step by step.
+    """
 
     def __init__(self, network: nn.Module, recurrent_states: bool = False) -> None:
-        """`recurrent_states`: also record states and gates of recurrent layers, which are then run step by step."""
         self.network = share_weights(network)
         self.attention: list[RecordedAttention] = []
         self.residual_streams: list[RecordedResidual] = []
@@ -112,7 +119,7 @@ class ActivationRecorder:
     def _record_attention(
         self, sublayer: SubLayer, module: MultiHeadAttention, args: tuple[Any, ...], output: AttentionOutput
     ) -> None:
-        """Record one call of multi-head attention, whose arguments `_request_weights` has put in order."""
+        """Record one call of multi-head attention; `_request_weights` has made all its arguments positional."""
         q_BTHK, (k_BSHK, v_BSHE), layout, *_ = args
         weights_BHTS = output.weights_BHTS
         assert weights_BHTS is not None
@@ -128,7 +135,7 @@ class ActivationRecorder:
     def _record_source_attention(
         self, sublayer: SubLayer, module: SourceAttention, args: tuple[Any, ...], output: tuple[Tensor, Tensor]
     ) -> None:
-        """Record one call of a recurrent decoder's attention, as one head."""
+        """Record one call of a recurrent decoder's attention as an attention with one head."""
         source: EncoderStates
         q_RTD, source = args
         weights_R1TS = output[1][:, None]
@@ -164,7 +171,7 @@ class ActivationRecorder:
 def _request_weights(
     module: MultiHeadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of the same call with `want_weights`, in the order of the signature."""
+    """Return the arguments of the call with `want_weights=True`, all of them positional, for a forward pre-hook."""
     bound = _ATTENTION_SIGNATURE.bind(module, *args, **kwargs)
     bound.apply_defaults()
     bound.arguments["want_weights"] = True

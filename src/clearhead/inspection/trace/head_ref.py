@@ -7,7 +7,7 @@ from clearhead.config import RECURRENT, ModelConfig
 from clearhead.errors import InspectionError
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
-"""encoder: self-attention over all positions; decoder: masked self-attention; cross: from the target to the source."""
+"""encoder: self-attention of the encoder; decoder: masked self-attention; cross: encoder-decoder attention."""
 ATTENTION_KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 
 
@@ -21,7 +21,7 @@ class HeadRef:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the reference that is written as `name.layer` or `name.layer.head`."""
+        """Return the reference for `name.layer` or `name.layer.head`; raise InspectionError for any other text."""
         name, *numbers = text.split(".")
         if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
             raise InspectionError(
@@ -36,15 +36,19 @@ class HeadRef:
 
 @dataclass(frozen=True)
 class SubLayerInfo:
-    """A sub-layer of a model and its number of heads, which is 0 for a feed-forward network."""
+    """A sub-layer of a model: an attention or a feed-forward network."""
 
     name: str
     layer: int
     num_heads: int
+    """0 for a feed-forward network."""
 
 
 def list_sublayers(config: ModelConfig) -> list[SubLayerInfo]:
-    """Return the sub-layers of a model in the order in which they run, from its settings."""
+    """Return the sub-layers of a model in the order in which they run.
+
+    They follow from the model's settings, so that the server can list them without torch.
+    """
     sublayers = []
     if config.family in ("transformer", "encoder", "vit"):
         for layer in range(config.num_encoder_layers):

@@ -1,4 +1,4 @@
-"""Tracing: search for the output, run a forced pass with a recorder, and collect the results in a `Trace`.
+"""Tracing of one input: search, forced pass with an activation recorder, and collection of the results in a `Trace`.
 
 T output positions, V vocabulary or labels
 """
@@ -43,11 +43,12 @@ def run_trace(
     arithmetic: bool = False,
     cancellation: Cancellation | None = None,
 ) -> Trace:
-    """Return the trace of a model on one input, for a forced output or for one found by search.
+    """Return the trace of a model on one input.
 
-    `target` forces a text or label; `tokens` forces token ids, without adding an end token; `hypothesis` is the index
-    of the hypothesis to trace if search is used; `arithmetic` includes queries, keys and values. Raises
-    RequestCancelledError if `cancellation` is set before the search has ended.
+    The output is forced by `target` (a text or a label) or by `tokens` (ids; no end token is added). Without either,
+    it is found by search, or predicted by a model without a decoder; `hypothesis` is then the index of the traced
+    search result. `arithmetic` adds queries, keys and values to the trace. Raises RequestCancelledError if
+    `cancellation` is set before the search has ended.
     """
     if target is not None and tokens is not None:
         raise InspectionError("expected a target or tokens, got both; leave one out")
@@ -70,7 +71,7 @@ def target_ids(model: LoadedModel, target: str) -> list[int]:
     [ids] = task.codec.encode(model.tokenizer.target, [target])
     if model.tokenizer.target.unk_id in ids:
         raise DataError(
-            f"the target {target!r} contains characters or words that the tokenizer does not know; leave them out"
+            f"the target {target!r} contains characters or words that are not in the vocabulary; leave them out"
         )
     return [*ids, model.config.model.eos_id]
 
@@ -96,18 +97,22 @@ def rank_candidates(
 
 
 def _check_tokens(model: LoadedModel, tokens: Sequence[int]) -> None:
+    """Raise InspectionError if there are no tokens, or one of them is not an id of a label or vocabulary entry."""
     num_ids = model.config.model.num_labels or model.config.model.vocab_size
     if not tokens or not all(0 <= token < num_ids for token in tokens):
         raise InspectionError(f"expected one or more tokens from 0 to {num_ids - 1}, got {list(tokens)}")
 
 
 def _forced_labels(model: LoadedModel, target: str | None, tokens: Sequence[int] | None) -> Sequence[int] | None:
-    """Return the label ids that a model without a decoder is traced for; None for its own predictions."""
+    """Return the forced label ids of a model without a decoder, or None if its predictions are to be traced.
+
+    Raises InspectionError for an unknown label, and for a target of a model that is not a classifier.
+    """
     if target is None:
         return tokens
     labels = list(model.config.labels)
     if model.config.model.head != "classification":
-        raise InspectionError(f"a model for the task {model.config.task} takes no target; leave it out")
+        raise InspectionError(f"a model for the task {model.config.task} accepts no target; leave it out")
     if target not in labels:
         raise InspectionError(f"expected one of the labels {', '.join(labels)} as target, got {target!r}")
     return [labels.index(target)]
@@ -121,7 +126,7 @@ def _trace_decoder(
     hypothesis: int,
     arithmetic: bool,
 ) -> Trace:
-    """Return the trace of a generating model that is forced to the given outputs."""
+    """Return the trace of a model with a decoder that is forced to the given outputs."""
     recorder = ActivationRecorder(model.network)
     with torch.inference_mode():
         forced = forced_pass(recorder.network, trace_input.src, outputs)
@@ -148,7 +153,7 @@ def _trace_decoder(
 def _trace_encoder(
     model: LoadedModel, trace_input: TraceInput, labels: Sequence[int] | None, arithmetic: bool
 ) -> Trace:
-    """Return the trace of a model without a decoder, for the given labels or for its predictions."""
+    """Return the trace of a model without a decoder, for the given labels or for its own predictions."""
     recorder = ActivationRecorder(model.network)
     with torch.inference_mode():
         logits_TV = forced_pass(recorder.network, trace_input.src, ()).logits_TV
@@ -171,7 +176,7 @@ def _trace_encoder(
 def _recorded_fields(
     recorder: ActivationRecorder, logits_TV: Tensor, outputs: Sequence[int], names: Sequence[str], arithmetic: bool
 ) -> dict[str, Any]:
-    """Return the fields of a trace that come from the recorded run."""
+    """Return the fields of a trace that are computed from the recorded forward pass."""
     candidates, token_log_probs = rank_candidates(logits_TV, outputs, names)
     return {
         "attention": tuple(_traced_attention(recorded, arithmetic) for recorded in recorder.attention),

@@ -1,8 +1,7 @@
-"""The sub-layers of a network, found by their module types, and hooks that transform their outputs.
+"""The sub-layers of a network, found by module type, and hooks that transform their outputs.
 
-Ablating a head, collecting its mean output and gating it for importance are all output transforms.
-
-Layers and heads are counted from 0, in Python, in JSON and on the command line.
+Output transforms implement ablation (replace the output), mean ablation (collect the outputs first) and gradient
+importance (multiply by a gate).
 
 B batch rows, T positions, E head width of values, D model width
 """
@@ -26,12 +25,14 @@ FEED_FORWARD = "feed_forward"
 
 @dataclass(frozen=True)
 class SubLayer:
-    """One attention or one feed-forward network; `name` is an attention kind or, for example, encoder_feed_forward."""
+    """An attention or feed-forward module of a network."""
 
     name: str
+    """An attention kind, `encoder_feed_forward` or `decoder_feed_forward`."""
     layer: int
     module: nn.Module
-    residual: Residual | None  # adds the output to the residual stream; None in recurrent networks
+    residual: Residual | None
+    """Module that adds the output to the residual stream; None in recurrent networks."""
 
     @property
     def num_heads(self) -> int:
@@ -42,7 +43,7 @@ class SubLayer:
 
 
 def find_stacks(network: nn.Module) -> list[Stack]:
-    """Return the Transformer stacks in the order in which they run, the encoder first."""
+    """Return the Transformer stacks in the order in which they run: encoder, then decoder."""
     return [module for module in network.modules() if isinstance(module, Stack)]
 
 
@@ -77,7 +78,7 @@ def find_heads(network: nn.Module) -> list[HeadRef]:
 
 
 def find_sublayer(network: nn.Module, head_ref: HeadRef) -> SubLayer:
-    """Return the sub-layer of a reference; raise InspectionError if the network does not have the layer or head."""
+    """Return the sub-layer of a reference; raise InspectionError if the network has no such sub-layer or head."""
     sublayers = find_sublayers(network)
     names = dict.fromkeys(sublayer.name for sublayer in sublayers)
     if head_ref.name not in names:
@@ -93,7 +94,9 @@ def find_sublayer(network: nn.Module, head_ref: HeadRef) -> SubLayer:
     sublayer = by_layer[head_ref.layer]
     if head_ref.head is not None and not 0 <= head_ref.head < sublayer.num_heads:
         if not sublayer.num_heads:
-            raise InspectionError(f"{head_ref.name} has no heads, got head {head_ref.head}; leave the head out")
+            raise InspectionError(
+                f"{head_ref.name} has no heads, got head {head_ref.head}; write {head_ref.name}.{head_ref.layer}"
+            )
         raise InspectionError(
             f"expected a head of {head_ref.name} layer {head_ref.layer} from 0 to {sublayer.num_heads - 1}, "
             f"got {head_ref.head}"
@@ -102,13 +105,13 @@ def find_sublayer(network: nn.Module, head_ref: HeadRef) -> SubLayer:
 
 
 OutputTransform = Callable[[Tensor], Tensor]
-"""Maps the output of a head (BTE) or of a sub-layer (BTD) to the tensor that replaces it."""
+"""Function that maps the output of a head [B, T, E] or of a sub-layer [B, T, D] to its replacement."""
 
 
 def transform_output(network: nn.Module, head_ref: HeadRef, transform: OutputTransform) -> None:
     """Register a hook that applies `transform` to the output of a head or sub-layer.
 
-    The hook stays: pass a network of `share_weights`, not the model's own.
+    The hook is never removed, so pass a copy from `share_weights`, not the model's own network.
     """
     module = find_sublayer(network, head_ref).module
     if isinstance(module, MultiHeadAttention) and head_ref.head is not None:
@@ -117,14 +120,14 @@ def transform_output(network: nn.Module, head_ref: HeadRef, transform: OutputTra
         module.register_forward_hook(
             lambda _, args, output: AttentionOutput(transform(output.y_D), output.weights_BHTS)
         )
-    elif isinstance(module, SourceAttention):  # its only head is the whole sub-layer
+    elif isinstance(module, SourceAttention):  # a single head, so head and sub-layer have the same output
         module.register_forward_hook(lambda _, args, output: (transform(output[0]), output[1]))
     else:
         module.register_forward_hook(lambda _, args, output: transform(output))
 
 
 def _transform_head(module: MultiHeadAttention, head: int, transform: OutputTransform) -> None:
-    """Transform the columns of one head in the concatenated heads, before the output projection."""
+    """Register a hook that transforms the slice of one head in the input of the output projection W_O."""
     columns = slice(head * module.value_dim, (head + 1) * module.value_dim)
 
     def replace_columns(_: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:

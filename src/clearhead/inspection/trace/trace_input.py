@@ -1,4 +1,4 @@
-"""Inputs of traces: a text or an image as the tensor that the network reads, with its positions.
+"""Inputs of traces: a text or an image as an input tensor, with the token or patch at each position.
 
 S source positions, C image channels, Y and X pixels
 """
@@ -32,12 +32,12 @@ class TraceInput:
 
     @property
     def sources(self) -> Sources:
-        """The input in the format of the search."""
+        """The input in the format of the search: an array of pixels, or lists of token ids."""
         return self.src.numpy() if self.src.is_floating_point() else self.src.tolist()
 
     @property
     def length(self) -> int:
-        """Input length in `decoding.max_length`: the number of tokens or patches without special tokens."""
+        """Input length that `decoding.max_length` refers to: the number of tokens or patches without special ones."""
         return sum(not position.is_special for position in self.positions)
 
 
@@ -51,12 +51,12 @@ def text_input(model: LoadedModel, text: str) -> TraceInput:
     task = get_task(model.config.task)
     [text_ids] = task.codec.encode(model.tokenizer, [text])
     if not text_ids:
-        raise DataError("expected a text to inspect, got an empty one; give it a sentence")
+        raise DataError("expected a text to inspect, got an empty one; enter a sentence")
     ids = task.codec.add_special_tokens(model.tokenizer, text_ids)
     limit = max_input_tokens(model.config)
     if len(ids) > limit:
         num_special = len(ids) - len(text_ids)
-        raise DataError(f"the text has {len(text_ids):,} tokens, the model takes {limit - num_special:,}; shorten it")
+        raise DataError(f"the text has {len(text_ids):,} tokens, the model accepts {limit - num_special:,}; shorten it")
     return TraceInput(text, torch.tensor([ids]), source_token_spans(model.tokenizer, text, ids))
 
 
@@ -69,7 +69,7 @@ def image_input(model: LoadedModel, path: Path) -> TraceInput:
 
 
 def _patch_positions(network: nn.Module) -> tuple[tuple[TokenSpan, ...], PatchGrid | None]:
-    """Return the positions of the patches and their grid; neither for networks without patches."""
+    """Return the positions of the patches and their grid; no positions and None for networks without patches."""
     for module in network.modules():
         if isinstance(module, PatchEmbedding):
             side, has_class_token = patches_per_side(module.config), module.class_token is not None

@@ -1,4 +1,4 @@
-"""Search for the output of one input by the model's own engine: with its beam tree, or from a given prefix.
+"""Search for the output of one input with the model's inference engine, and continuation of a given prefix.
 
 R rows (1), T prompt positions
 """
@@ -27,7 +27,7 @@ class SearchTrace:
 
 
 class _CandidateList:
-    """Observer that keeps every candidate."""
+    """Search observer that collects every candidate."""
 
     def __init__(self) -> None:
         self.candidates: list[Candidate] = []
@@ -44,11 +44,15 @@ def trace_search(
     hypothesis: int = 0,
     cancellation: Cancellation | None = None,
 ) -> SearchTrace:
-    """Return the hypotheses of one input and the tree of their search; raise InspectionError if there are too few."""
+    """Return the hypotheses and the search tree of one input.
+
+    Raises InspectionError if the search found no hypothesis with the index `hypothesis`, or if the minimum length is
+    above the model's limit, and RequestCancelledError if `cancellation` is set before the search has ended.
+    """
     max_length = max(1, _max_output_length(model, trace_input, settings))
     if settings.min_length > max_length:
         raise InspectionError(
-            f"decoding.min_length={settings.min_length} is more than the limit of {max_length}; lower it"
+            f"decoding.min_length={settings.min_length} is above the maximum length of {max_length}; lower it"
         )
     constraints = resolve_constraints(settings, model.tokenizer.target)
     n_best = settings.beam_size if settings.method == "search" else max(1, hypothesis + 1)
@@ -72,12 +76,13 @@ def continue_from_prefix(
 ) -> list[int]:
     """Return the prefix and its best continuation, with the end token if it is generated.
 
-    Raises RequestCancelledError if `cancellation` is set before the search has ended.
+    Returns the prefix unchanged if it ends with the end token or has the maximum length. Raises RequestCancelledError
+    if `cancellation` is set before the search has ended.
     """
     config = model.config.model
     if config.head != "generation":
         raise InspectionError(
-            f"a model for the task {model.config.task} generates no text: a prefix cannot be continued"
+            f"a model for the task {model.config.task} does not generate text and cannot continue a prefix"
         )
     if not prefix or not all(0 <= token < config.vocab_size for token in prefix):
         raise InspectionError(f"expected one or more tokens from 0 to {config.vocab_size - 1}, got {list(prefix)}")
@@ -86,7 +91,7 @@ def continue_from_prefix(
         return list(prefix)
     hypotheses = _search(model, trace_input, settings, max_length, Constraints(tuple(prefix)), cancellation)
     if not hypotheses:
-        raise InspectionError("the model gives no finite probabilities; its training probably diverged")
+        raise InspectionError("the model's probabilities are not finite; its training has probably diverged")
     return with_end_token(model, hypotheses[0])
 
 
@@ -96,8 +101,9 @@ def with_end_token(model: LoadedModel, hypothesis: Hypothesis) -> list[int]:
 
 
 def _max_output_length(model: LoadedModel, trace_input: TraceInput, settings: DecodingConfig) -> int:
-    """Return the limit of `decoding.max_length`, or of the model's positions after the prompt if that is lower."""
+    """Return the minimum of `decoding.max_length` and the number of positions that the prompt leaves free."""
     first_RT, _ = model.generator.start(model.generator.encode(trace_input.sources), 1)
+    # The first inputs (start token or prompt) occupy positions; the last output needs none, as it is not fed back.
     free_positions: int = model.config.model.max_positions - first_RT.shape[1] + 1
     return min(settings.max_output_length(trace_input.length), free_positions)
 
@@ -112,6 +118,7 @@ def _search(
     n_best: int = 1,
     observer: Observer | None = None,
 ) -> list[Hypothesis]:
+    """Return the hypotheses of one search; raise RequestCancelledError if it was cancelled."""
     config = model.config.model
     batch = SearchBatch(
         model.generator, trace_input.sources, settings, [max_length], config.eos_id, config.pad_id, n_best, observer,

@@ -1,8 +1,9 @@
-"""The record of one run: tokens, attention, residual streams, logits, candidates and the beam tree.
+"""Data types of a trace: tokens, attention, residual streams, logits, candidates and the beam tree.
 
-Layers and heads are counted from 0.
+Layers and heads are counted from 0. The module does not import torch.
 
-H heads, T query positions, S key positions, K head width, E head width of values, D model width, V vocabulary or labels
+H heads, T query positions, S key positions, K head width of queries and keys, E head width of values, D model width,
+V vocabulary or labels
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from clearhead.inspection.trace.head_ref import AttentionKind
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
-JSON_DECIMALS = 7  # float32 has no more significant digits for numbers up to 1
-NO_WORD = -1
+JSON_DECIMALS = 7  # float32 weights up to 1 have about 7 significant digits
+NO_WORD = -1  # word index of special tokens and patches
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,21 @@ class TokenSpan:
     """One position: a token, an image patch, or a predicted label."""
 
     text: str
-    """The token as displayed; `class` or `row,column` for patches; a label or a tag."""
+    """The token, the label or tag, or for patches `class` or `row,column`."""
     token: int | None = None
-    """The token id; None for patches."""
+    """Id of the token or label; None for patches."""
     start: int | None = None
-    """First character in the text; None for special tokens and patches."""
+    """Index of the first character in the text; None for special tokens, labels and patches."""
     end: int | None = None
+    """Index after the last character in the text; None in the same cases."""
     is_special: bool = False
     word: int = NO_WORD
-    """Index of the word that the token belongs to."""
+    """Index of the word that contains the token."""
 
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Layout of the patches of an image: row by row, after a class token if there is one."""
+    """Layout of the patches of an image: row by row, after the class token if there is one."""
 
     rows: int
     columns: int
@@ -51,14 +53,15 @@ class PatchGrid:
 
 @dataclass(frozen=True, eq=False)
 class AttentionArithmetic:
-    """Inputs of one attention: the weights are softmax(q k^T * scale + bias), the output is weights times values."""
+    """Inputs of one attention: its weights are softmax(q k^T * scale + bias), its output is the weights times v."""
 
     q_HTK: Floats
     k_HSK: Floats
     v_HSE: Floats
     scale: float | None
-    """None if the similarity is not a scaled product."""
+    """None if the scores are not scaled dot products."""
     bias_HTS: Floats | None
+    """Relative position bias; None for other position encodings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +78,12 @@ class TracedAttention:
 
 @dataclass(frozen=True, eq=False)
 class ResidualStream:
-    """The residual stream after one sub-layer, or before the first one (`layer` is -1)."""
+    """The residual stream after one sub-layer, or before the first sub-layer of a stack."""
 
     name: str
+    """Name of the sub-layer; before the first sub-layer, `encoder` or `decoder`."""
     layer: int
+    """Layer of the sub-layer; -1 before the first sub-layer."""
     states_TD: Floats
 
 
@@ -93,7 +98,7 @@ class TokenProb:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A node of the beam tree: a candidate of the search and the text of its token."""
+    """A node of the beam tree: a candidate of the search with the text of its token."""
 
     candidate: Candidate
     text: str
@@ -101,27 +106,28 @@ class TreeNode:
     def to_json(self) -> dict[str, Any]:
         """Return the node as a JSON object."""
         candidate = asdict(self.candidate)
-        del candidate["sentence"]  # always 0: one trace is one sentence
+        del candidate["sentence"]  # index in the batch: always 0, because a trace has one input
         return {"text": self.text, **candidate}
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run of a model on one input, with every intermediate result."""
+    """The intermediate results of one run of a model on one input."""
 
     source_text: str
     """The input text, or the path of the input image."""
     target_text: str
     """The output text or label; of a language model, the prompt and its continuation."""
     source: tuple[TokenSpan, ...]
-    """Positions of the encoder: keys of `encoder` and `cross`. Empty for language models."""
+    """Positions of the encoder: queries of `encoder`, keys of `encoder` and `cross`. Empty for language models."""
     inputs: tuple[TokenSpan, ...]
-    """Inputs of the decoder, beginning with the start token: keys of `decoder`, queries of `decoder` and `cross`."""
+    """Inputs of the decoder, beginning with the start token: queries of `decoder` and `cross`, keys of `decoder`."""
     outputs: tuple[TokenSpan, ...]
-    """The token that follows each decoder input; for models without a decoder, the predicted labels."""
+    """The token that follows each decoder input; for models without a decoder, the predicted or forced labels."""
     prompt_length: int
-    """Number of outputs that belong to the prompt."""
+    """Number of outputs that are prompt tokens, not generated ones."""
     grid: PatchGrid | None
+    """Layout of the source positions of an image; None for texts."""
     attention: tuple[TracedAttention, ...]
     residual_streams: tuple[ResidualStream, ...]
     logits_TV: Floats
@@ -133,18 +139,18 @@ class Trace:
     hypotheses: tuple[Hypothesis, ...] = ()
     """Results of the search, best first; empty if the output was forced."""
     tree: tuple[TreeNode, ...] = ()
-    """Every candidate of the search."""
+    """Every candidate of the search; empty if the output was forced."""
     hypothesis_index: int | None = None
     """Index of the traced hypothesis; None if the output was forced."""
 
     @property
     def log_prob(self) -> float:
-        """Log-probability of the output without the prompt."""
+        """Sum of the log-probabilities of the outputs after the prompt."""
         return sum(self.token_log_probs[self.prompt_length :])
 
     @property
     def output_ids(self) -> tuple[int, ...]:
-        """Ids of the output without the prompt; `model.trace(text, tokens=trace.output_ids)` repeats this run."""
+        """Ids of the outputs after the prompt; `model.trace(text, tokens=trace.output_ids)` reproduces this trace."""
         return tuple(span.token for span in self.outputs[self.prompt_length :] if span.token is not None)
 
     @cached_property
@@ -179,7 +185,10 @@ class Trace:
         return self.inputs if kind == "decoder" else self.source
 
     def path(self, node: int) -> tuple[int, ...]:
-        """Return the tokens from the root of the beam tree to a node, to be traced with `tokens=trace.path(node)`."""
+        """Return the tokens from the root of the beam tree to a node; `tokens=trace.path(node)` traces this path.
+
+        Raises InspectionError if the tree has no such node.
+        """
         candidates = {tree_node.candidate.node: tree_node.candidate for tree_node in self.tree}
         tokens: list[int] = []
         while node != ROOT:
@@ -200,7 +209,10 @@ class Trace:
         residual_streams: bool = False,
         logits: bool = False,
     ) -> dict[str, Any]:
-        """Return the trace as a JSON object, with the attention of the given kinds, layers and heads (default: all)."""
+        """Return the trace as a JSON object, with the attention of these kinds, layers and heads (default: all).
+
+        Raises InspectionError for a kind, layer or head that the trace does not have.
+        """
         self._check_selection(kinds, layers, heads)
         record: dict[str, Any] = {
             "source_text": self.source_text,
@@ -243,7 +255,7 @@ class Trace:
                 if value not in available:
                     values = ", ".join(map(str, sorted(available))) or "none"
                     raise InspectionError(
-                        f"expected a {name} that the attention of this model has ({values}), got {value}"
+                        f"expected a {name} that the attention of this model has ({values}), got {value!r}"
                     )
 
 
@@ -264,7 +276,7 @@ def _attention_json(attention: TracedAttention, heads: Sequence[int] | None) -> 
             "keys": arithmetic.k_HSK[selected].tolist(),
             "values": arithmetic.v_HSE[selected].tolist(),
             "scale": arithmetic.scale,
-            # JSON has no minus infinity: the bias of masked cells is written as 0
+            # JSON cannot represent minus infinity, so the bias of masked cells is written as 0.
             "bias": None if bias is None else np.where(attention.allowed_TS, bias, 0.0).tolist(),
         }
     return record

@@ -32,7 +32,7 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class _TensorNames:
-    """Names of the tensors of one of the two families."""
+    """Tensor names of BERT or DistilBERT."""
 
     prefix: str
     """Prefix of the encoder in models with a head."""
@@ -42,11 +42,11 @@ class _TensorNames:
     transform_norm: str
     output_bias: str
     copies: dict[str, str]
-    """Tied tensors; `{embedding}` is replaced by the name of the token embedding."""
+    """Tied tensor -> its original; `{embedding}` is replaced by the name of the token embedding."""
     pooler: str
     pooler_tasks: tuple[str, ...]
     unused: str
-    """Pattern of weights that are never used."""
+    """Pattern of weights that no task uses."""
     unused_heads: str
     """Pattern of the weights of heads, if only the encoder is imported."""
     unused_pooler: str
@@ -57,7 +57,7 @@ class _TensorNames:
         return config.model.pooler and config.task in self.pooler_tasks
 
     def mapping(self, config: Config, tensor_names: Collection[str]) -> WeightMapping:
-        """Return the mapping. An encoder alone has the prefix only if it was taken from a larger model."""
+        """Return the weight mapping; the tensors of an encoder without a head may have the prefix or not."""
         task = config.task
         has_prefix = task != "embed" or any(name.startswith(self.prefix) for name in tensor_names)
         prefix = self.prefix if has_prefix else ""
@@ -125,7 +125,7 @@ _DISTILBERT_NAMES = _TensorNames(
 
 
 def _encoder_settings(options: SettingsReader, task: str) -> Settings:
-    """Return the settings that both families have."""
+    """Return the settings that BERT and DistilBERT read in the same way."""
     return {
         "data": {"max_tokens": _POSITIONS_KEY.read(options)},
         "model": {"head": HEADS[task], "pooling": "first"},
@@ -133,7 +133,7 @@ def _encoder_settings(options: SettingsReader, task: str) -> Settings:
 
 
 def _read_bert(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
-    """Return the settings of BERT. The activation function of the masked-language head is always GELU in clearhead."""
+    """Return the settings of BERT; clearhead's head for masked words always uses GELU, so another one is refused."""
     options.require(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     if task == "mlm":
         options.require(hidden_act="gelu", tie_word_embeddings=True)
@@ -144,7 +144,7 @@ def _read_bert(options: SettingsReader, tensors: CheckpointTensors, task: str) -
 
 
 def _read_distilbert(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
-    """Return the settings of DistilBERT. Sinusoidal positions are stored as a table, and read as learned ones."""
+    """Return the settings of DistilBERT; its sinusoidal positions are stored as a table, which is read as learned."""
     if task == "mlm":
         options.require(activation="gelu", tie_word_embeddings=True)
     settings = _encoder_settings(options, task)

@@ -29,8 +29,8 @@ from clearhead.interop.weight_mapping import ImportedModel, check_parameter_coun
 from clearhead.model.parameters import Weights
 
 FORMATS: dict[str, ModelFormat] = {
-    each.name: each for each in (BERT, DISTILBERT, GPT2, T5, MARIAN, PEGASUS, VIT)
-}  # fmt: skip
+    model_format.name: model_format for model_format in (BERT, DISTILBERT, GPT2, T5, MARIAN, PEGASUS, VIT)
+}
 CONFIG = "config.json"
 POOLING = Path("1_Pooling") / "config.json"
 """Settings of the pooling in folders of sentence-transformers."""
@@ -45,7 +45,7 @@ _EXPORT_FORMATS = {
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether this is a Hugging Face folder."""
+    """Return whether the path is a Hugging Face folder."""
     return (path / CONFIG).is_file()
 
 
@@ -73,7 +73,7 @@ def read_folder(folder: Path, settings: Mapping[str, Any]) -> ImportedModel:
 
 
 def _read_languages(folder: Path) -> dict[str, Any]:
-    """Return the languages in the settings of Marian's tokenizer, as a setting; empty if there are none."""
+    """Return the setting `data.languages` from the settings of Marian's tokenizer; empty if it names no languages."""
     path = folder / "tokenizer_config.json"
     record = read_json(path) if path.is_file() else {}
     codes = language_pair(record.get("source_lang"), record.get("target_lang"))
@@ -98,20 +98,23 @@ def _parse(settings: Mapping[str, Any], name: str) -> Config:
 
 
 def _with_token_ids(config: Config, tokenizer: Tokenizer) -> Config:
-    """Return the config with the special ids of the tokenizer; those of an encoder-decoder must agree already."""
+    """Return the config with the special token ids of the tokenizer.
+
+    Raise InteropError if those of an encoder-decoder differ from the ids in config.json.
+    """
     model, ids = config.model, {"pad_id": tokenizer.pad_id, "eos_id": tokenizer.eos_id}
     if model.family != "transformer":
         ids["decoder_start_id"] = tokenizer.bos_id
     elif (model.pad_id, model.eos_id) != (tokenizer.pad_id, tokenizer.eos_id):
         raise InteropError(
             f"the tokenizer has the padding id {tokenizer.pad_id} and the end id {tokenizer.eos_id}, but config.json "
-            f"{model.pad_id} and {model.eos_id}; use the tokenizer and the config of one model"
+            f"has {model.pad_id} and {model.eos_id}; use the tokenizer and the config of one model"
         )
     return configs.override(config, {"model": ids, "tokenizer": tokenizer.config.model_dump()})
 
 
 def _check_image_scaling(folder: Path) -> None:
-    """Raise InteropError if pixels are not scaled to -1 to 1."""
+    """Raise InteropError if the preprocessor does not scale pixels to the range from -1 to 1."""
     path = folder / "preprocessor_config.json"
     if path.is_file():
         options = SettingsReader(read_json(path), str(path))
@@ -140,11 +143,15 @@ def choose_format(config: Config) -> tuple[ModelFormat | None, list[str]]:
     if formats is None:
         expected = " or ".join(_EXPORT_FORMATS)
         return None, [f"model.family={config.model.family} (expected {expected})"]
-    return min(((each, each.unsupported(config)) for each in formats), key=lambda each: len(each[1]))
+    candidates = [(model_format, model_format.unsupported(config)) for model_format in formats]
+    return min(candidates, key=lambda candidate: len(candidate[1]))
 
 
 def write_folder(config: Config, weights: Weights, tokenizer: Tokenizer | None, folder: Path) -> list[str]:
-    """Write a model without unsupported settings into an empty folder; return notes on what could not be included."""
+    """Write a model into an empty folder and return notes on what could not be included.
+
+    The format that `choose_format` returns must support all settings of the model.
+    """
     model_format, unsupported = choose_format(config)
     assert model_format is not None and not unsupported
     files: dict[str, dict[str, Any]] = {CONFIG: model_format.write(config)}

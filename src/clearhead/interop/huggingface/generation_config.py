@@ -1,6 +1,6 @@
-"""Decoding settings of Hugging Face folders, with the defaults of `generate`.
+"""Decoding settings of Hugging Face folders; missing ones have the defaults of `generate`.
 
-A file that clearhead wrote also contains the decoding section itself, because `generate` lacks some of its settings.
+A file that clearhead wrote also contains clearhead's decoding section, because `generate` lacks some of its settings.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ from clearhead.interop.huggingface.tokenizers import read_json
 from clearhead.interop.settings import SettingsReader
 
 STOPPING_RULES = {"False": "no_better_now", "True": "beam_finished", "never": "cannot_improve"}
+"""Option `early_stopping` of `generate` -> `decoding.stopping_rule`."""
 CLEARHEAD_SECTION = "clearhead"
+"""Key in generation_config.json with clearhead's decoding section."""
 UNSUPPORTED_OPTIONS: dict[str, Any] = {
     "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "min_length": 0,
     "min_new_tokens": None, "diversity_penalty": 0.0, "forced_bos_token_id": None, "suppress_tokens": None,
@@ -27,7 +29,7 @@ UNSUPPORTED_OPTIONS: dict[str, Any] = {
 def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]:
     """Return the decoding section of a folder; append a note for each setting that is not imported.
 
-    Older folders have these settings in config.json.
+    Older folders contain these settings in config.json.
     """
     path = folder / "generation_config.json"
     if not path.is_file():
@@ -47,8 +49,10 @@ def read_generation(folder: Path, task: str, notes: list[str]) -> dict[str, Any]
     settings = _search(options)
     if task == "lm":
         return {**settings, "method": "search", "sampling": _max_tokens(options) | start}
-    has_new = options.get("max_new_tokens") is not None  # max_length counts the start token, too
-    limit = options.positive_int("max_new_tokens") if has_new else options.positive_int("max_length", 1) - 1
+    if options.get("max_new_tokens") is not None:
+        limit = options.positive_int("max_new_tokens")
+    else:
+        limit = options.positive_int("max_length", 1) - 1  # max_length also counts the start token
     return settings | ({"max_length": str(limit)} if limit > 0 else {})
 
 
@@ -83,12 +87,12 @@ def _sampling(options: SettingsReader) -> dict[str, Any]:
 
 
 def _max_tokens(options: SettingsReader) -> dict[str, Any]:
-    """Return the limit of the output, if there is one."""
+    """Return the setting that limits the output; empty if the output is unlimited."""
     return {"max_tokens": options.positive_int("max_new_tokens")} if options.get("max_new_tokens") else {}
 
 
 def write_generation(config: Config, notes: list[str]) -> dict[str, Any]:
-    """Return generation_config.json; append a note for a setting that `generate` lacks."""
+    """Return the content of generation_config.json; append a note for a setting that `generate` lacks."""
     decoding = config.decoding
     if decoding.method == "search" and decoding.length_penalty_form == "gnmt":
         notes.append("decoding.length_penalty_form=gnmt has no counterpart in transformers; length_penalty is left out")
@@ -125,5 +129,5 @@ def _clearhead_section(settings: Mapping[str, Any]) -> DecodingConfig | None:
 
 
 def _is_unchanged(settings: Mapping[str, Any], exported: DecodingConfig, task: str) -> bool:
-    """Return whether the other settings of the file still correspond to its decoding section."""
+    """Return whether the options of the file still equal those that clearhead exported for its decoding section."""
     return all(settings.get(name) == value for name, value in _generate_options(exported, task).items())

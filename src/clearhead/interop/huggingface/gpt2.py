@@ -12,7 +12,7 @@ PREFIX = "transformer."
 
 
 def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
-    """Return the settings. Prompts get no start token; padding gets an id after those of the vocabulary."""
+    """Return the settings; prompts have no start token, and the padding id is the first id after the vocabulary."""
     options.require(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     return {
         "data": {"max_tokens": options.positive_int("n_positions", 1024), "document_unit": "paragraph"},
@@ -37,7 +37,7 @@ def _write_settings(config: Config) -> Settings:
 
 
 def _weight_mapping(config: Config, tensor_names: Collection[str] = ()) -> WeightMapping:
-    """Return the mapping; a decoder without its output layer is saved without the prefix."""
+    """Return the weight mapping; a checkpoint saved without the language model head has no prefix."""
     has_prefix = not tensor_names or any(name.startswith(PREFIX) for name in tensor_names)
     prefix = PREFIX if has_prefix else ""
     links = [*_decoder_links(prefix, config.model.num_decoder_layers)]

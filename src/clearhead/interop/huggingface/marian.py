@@ -1,6 +1,6 @@
 """Marian (post-norm) and Pegasus (pre-norm, with final norms): translation models with the same tensor names.
 
-Positions are sinusoidal, or any other table that the checkpoint contains.
+Positions are sinusoidal, or learned if the checkpoint contains another table.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +24,7 @@ _POSITIONS_KEY = ConfigKey("max_position_embeddings", 1024)
 
 
 def _reader(placement: Placement) -> Callable[[SettingsReader, CheckpointTensors, str], Settings]:
-    """Return `ModelFormat.read_settings` of one family."""
+    """Return the function `ModelFormat.read_settings` of a family with pre-norm or post-norm layers."""
 
     def read(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
         for name in ("ffn_dim", "attention_heads"):
@@ -53,7 +53,7 @@ def _reader(placement: Placement) -> Callable[[SettingsReader, CheckpointTensors
 
 
 def _read_positions(options: SettingsReader, tensors: CheckpointTensors) -> Settings:
-    """Return the layout of the sinusoids that the checkpoint contains; other tables are read as learned positions."""
+    """Return the settings of the positions: the layout of sinusoids, or learned positions if the table is another."""
     names = [f"model.{stack}.embed_positions.weight" for stack, _ in STACKS]
     present = [name for name in names if name in tensors.shapes]
     if not present:
@@ -122,7 +122,7 @@ def _embedding_links(model: ModelConfig) -> Iterator[TensorLink]:
 
 
 def layer_links(local: str, external: str, stack: str) -> Iterator[TensorLink]:
-    """Yield the links of one layer of the encoder or decoder; fairseq uses the same names."""
+    """Yield the links of one layer of the encoder or decoder; fairseq has the same names."""
     for name, module in (("self_attention", "self_attn"), ("cross_attention", "encoder_attn")):
         if name == "self_attention" or stack == "decoder":
             projections = [f"{external}.{module}.{letter}_proj" for letter in "qkv"]

@@ -1,8 +1,8 @@
-"""Description of one Hugging Face model family: its settings in config.json, and the names of its tensors.
+"""Description of a Hugging Face model family: the settings in config.json and the names of the tensors.
 
-A family is described by data as far as possible: `ModelFormat.constants` are settings that all its models have, `keys`
-maps settings one to one in both directions, and `EncoderLayerNames` names the tensors of BERT-like layers. The rest are
-functions.
+`ModelFormat.constants` are settings with the same value in all models of the family, and `keys` are settings that
+config.json contains unchanged, so they serve import and export. All other settings are read and written by functions.
+`EncoderLayerNames` names the tensors of BERT-like layers.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,7 +18,7 @@ from clearhead.interop.settings import Settings, SettingsReader, unsupported_set
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 ACTIVATION_NAMES = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu"}
-"""clearhead's activation functions, and Hugging Face's names."""
+"""clearhead's name of each activation function -> Hugging Face's name."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class ConfigKey:
 
 @dataclass(frozen=True)
 class ModelFormat:
-    """One family of models."""
+    """A model family of Hugging Face."""
 
     name: str
     """`model_type` in config.json."""
     title: str
     """Name of the family in messages."""
     architectures: Mapping[str, str]
-    """Classes of `transformers`, each with clearhead's task; of several for a task, the first is exported."""
+    """Class of `transformers` -> clearhead's task; if several have the same task, the first is used for export."""
     constants: Mapping[str, Any]
     """Settings of the model section that all models of the family have."""
     keys: Mapping[str, ConfigKey]
@@ -61,9 +61,9 @@ class ModelFormat:
     supported_settings: Callable[[Config], Settings]
     """Return the supported values of settings that are not constant; a tuple lists several values."""
     weight_mapping: Callable[[Config, Collection[str]], WeightMapping]
-    """Return the mapping, given the tensor names of a checkpoint, which show its prefix; empty: for export."""
+    """Return the weight mapping; the tensor names of a checkpoint (none: for export) determine the prefix of names."""
     derived_tensors: Callable[[Config], Mapping[str, Tensor]] = lambda config: {}
-    """Return tensors that the format stores and clearhead computes."""
+    """Return tensors that the format stores but clearhead computes, such as sinusoids."""
     attention_dropout_key: str = ""
 
     def read(self, options: SettingsReader, tensors: CheckpointTensors) -> Settings:
@@ -78,7 +78,7 @@ class ModelFormat:
         return {"task": task, **settings, "model": {**self.constants, **mapped, **settings["model"]}}
 
     def write(self, config: Config) -> Settings:
-        """Return config.json for a config whose settings are all supported."""
+        """Return the content of config.json for a config whose settings are all supported."""
         model = config.model
         settings = {
             "architectures": [next(name for name, task in self.architectures.items() if task == config.task)],
@@ -101,7 +101,7 @@ class ModelFormat:
 
 
 def _task_of(options: SettingsReader, architectures: Mapping[str, str]) -> str:
-    """Return the task of the class that the weights were saved from."""
+    """Return the task of the `transformers` class that saved the weights, or raise InteropError."""
     names = options.get("architectures", [])
     if not isinstance(names, list) or len(names) != 1:
         raise InteropError(f"{options.name}: expected one name in architectures, found {names!r}")

@@ -11,12 +11,12 @@ from clearhead.interop.settings import Settings, SettingsReader
 from clearhead.interop.weight_mapping import TensorLink, WeightMapping, attention_links, linear_links
 
 MAX_POSITIONS = 1024
-"""Limit of texts: T5 has no position table, and accepts longer texts than it was trained on."""
+"""Length limit in tokens: T5 has no position table, so it accepts longer texts than those in training."""
 _GATED = {"relu": "gated-relu", "gelu_tanh": "gated-gelu"}
 
 
 def _read_settings(options: SettingsReader, tensors: CheckpointTensors, task: str) -> Settings:
-    """Return the settings. Version 1.1 has gated layers, an output layer that is not tied, and does not scale it."""
+    """Return the settings; version 1.1 has gated layers and an untied output layer whose input is not scaled."""
     gate, _, name = str(options.get("feed_forward_proj", "relu")).rpartition("-")
     if gate not in ("", "gated"):
         options.choice("feed_forward_proj", "relu", {"relu": "relu", "gated-gelu": "gelu_tanh"})
@@ -98,12 +98,12 @@ def _layer_links(local: str, external: str, stack: str, gated: bool) -> Iterator
 def _supported_settings(config: Config) -> Settings:
     """Return the supported settings; queries, keys and values have the same width."""
     model = config.model
-    is_one_width = model.head_value_dim == model.head_key_dim
+    has_one_width = model.head_value_dim == model.head_key_dim
     return {
         "final_norm": (None, True),
         "tied_embeddings": ("all", "input"),
         "activation": tuple(_GATED) if model.gated else ("relu", "gelu", "silu"),
-        "value_dim": model.value_dim if is_one_width else model.head_key_dim,
+        "value_dim": model.value_dim if has_one_width else model.head_key_dim,
     }
 
 

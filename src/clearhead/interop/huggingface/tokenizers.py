@@ -1,6 +1,7 @@
-"""Tokenizer files of Hugging Face folders: reading them as clearhead's tokenizers, and writing them.
+"""Import and export of the tokenizer files in Hugging Face folders.
 
-The roles of special tokens (padding, end, mask) are read from further files, or follow from the model family.
+The special tokens (padding, end, mask) are read from tokenizer_config.json and special_tokens_map.json; their defaults
+depend on the model family.
 """
 
 import json
@@ -21,7 +22,8 @@ from clearhead.interop.subword_tokenizers import self_contained_sentencepiece_to
 
 TOKENIZER_FILE, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 CLEARHEAD_FILE = "clearhead_tokenizer.json"
-"""A tokenizer in clearhead's format, for `clearhead import`, if one file for `transformers` cannot contain it."""
+"""Tokenizer in clearhead's format, if a single tokenizer.json cannot represent the tokenizer; `clearhead import` reads
+it."""
 CLEARHEAD_SECTION = "clearhead"
 """Key in tokenizer_config.json with the settings of a tokenizer that clearhead trained."""
 
@@ -43,10 +45,10 @@ _SENTENCEPIECE_SPECIALS = {"pad": "<pad>", "bos": "<pad>", "eos": "</s>", "unk":
 
 
 def tokenizer_files(tokenizer: Tokenizer, config: Config) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the content of each file by its name, and notes on what could not be included."""
+    """Return file name -> content of the tokenizer files, and notes on what could not be included."""
     if _needs_several_files(tokenizer):
         note = (
-            f"the tokenizer was imported from several files, which one {TOKENIZER_FILE} cannot contain: copy the "
+            f"the tokenizer was imported from several files and cannot be written as one {TOKENIZER_FILE}: copy the "
             f"original files for transformers; `clearhead import` reads {CLEARHEAD_FILE}"
         )
         return {CLEARHEAD_FILE: json.loads(tokenizer.to_json())}, [note]
@@ -62,7 +64,7 @@ def tokenizer_files(tokenizer: Tokenizer, config: Config) -> tuple[dict[str, dic
 
 
 def pipeline_with_special_tokens(tokenizer: Tokenizer, config: Config) -> str:
-    """Return tokenizer.json of the `tokenizers` library, which adds the special tokens that the network expects."""
+    """Return the content of tokenizer.json, including a post-processor that adds the special tokens around a text."""
     state = json.loads(tokenizer.to_json())["tokenizer"]
     pipeline = Pipeline.from_str(json.dumps(state))
     if not isinstance(tokenizer, ImportedTokenizer):
@@ -77,7 +79,10 @@ def pipeline_with_special_tokens(tokenizer: Tokenizer, config: Config) -> str:
 
 
 def _needs_several_files(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer was imported from several files: two sides, or ids that differ from its pipeline's."""
+    """Return whether one tokenizer.json cannot represent the tokenizer.
+
+    This is the case if source and target differ, or if token ids or a prefix differ from those of the pipeline.
+    """
     if not isinstance(tokenizer, ImportedTokenizer):
         return False
     vocabulary = tokenizer.vocabulary
@@ -85,7 +90,7 @@ def _needs_several_files(tokenizer: Tokenizer) -> bool:
 
 
 def _special_token_settings(tokenizer: Tokenizer, config: Config) -> dict[str, str]:
-    """Return the special tokens by their keys in tokenizer_config.json."""
+    """Return key in tokenizer_config.json -> special token."""
     ids = {"pad_token": tokenizer.pad_id, "unk_token": tokenizer.unk_id, "eos_token": tokenizer.eos_id}
     if config.model.family == "encoder":
         ids |= {"cls_token": tokenizer.bos_id, "sep_token": tokenizer.eos_id}
@@ -121,14 +126,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path, family: str, vocab_size: int, source_vocab_size: int = 0) -> Tokenizer:
-    """Return the tokenizer of a folder, for a model of that family and vocabulary size, or raise InteropError.
+    """Return the tokenizer of a folder for a model of this family and vocabulary size, or raise InteropError.
 
-    `source_vocab_size`: size of the source vocabulary, if it differs.
+    `source_vocab_size` is the size of the source vocabulary, 0 if it is shared.
     """
     if (exported := _clearhead_tokenizer(folder)) is not None:
         if exported.target.vocab_size != vocab_size:
             raise InteropError(
-                f"{folder}: the tokenizer has {exported.target.vocab_size:,} tokens, the model {vocab_size:,}"
+                f"{folder}: the tokenizer has {exported.target.vocab_size:,} tokens, but the model has {vocab_size:,}"
             )
         return exported
     if not (folder / TOKENIZER_FILE).is_file():
@@ -140,7 +145,9 @@ def read_tokenizer(folder: Path, family: str, vocab_size: int, source_vocab_size
     ids = pipeline.get_vocab(with_added_tokens=True)
     vocabulary = _vocabulary(pipeline, ids, folder, family, vocab_size)
     if max(ids.values()) >= vocab_size:
-        raise InteropError(f"{folder}: the tokenizer has {max(ids.values()) + 1:,} tokens, the model {vocab_size:,}")
+        raise InteropError(
+            f"{folder}: the tokenizer has {max(ids.values()) + 1:,} tokens, but the model has {vocab_size:,}"
+        )
     return ImportedTokenizer(pipeline, vocabulary)
 
 
@@ -148,10 +155,10 @@ def _vocabulary(
     pipeline: Pipeline, ids: Mapping[str, int], folder: Path, family: str, vocab_size: int
 ) -> ImportedVocabulary:
     """Return the vocabulary of a pipeline, with its special tokens."""
-    spelling = _spelling(pipeline, folder)
-    names = DEFAULT_SPECIAL_TOKENS[spelling] | _special_tokens(folder)
+    word_boundary = _word_boundary(pipeline, folder)
+    names = DEFAULT_SPECIAL_TOKENS[word_boundary] | _special_tokens(folder)
     special_ids = {key: ids[name] for key, name in names.items() if name in ids}
-    roles = {role: _first_known(special_ids, keys, role, folder) for role, keys in SPECIAL_TOKEN_KEYS[family].items()}
+    roles = {role: _first_present(special_ids, keys, role, folder) for role, keys in SPECIAL_TOKEN_KEYS[family].items()}
     pad = special_ids.get("pad_token") if family != "decoder" else vocab_size  # GPT-2 has no padding token
     if pad is None:
         raise InteropError(f"{folder}: the tokenizer has no pad_token; expected it in {TOKENIZER_CONFIG}")
@@ -159,7 +166,7 @@ def _vocabulary(
     specials |= set(special_ids.values()) | {index for token, index in ids.items() if _UNUSED.fullmatch(token)}
     return ImportedVocabulary(
         size=vocab_size,
-        spelling=spelling,
+        spelling=word_boundary,
         pad=pad,
         unk=special_ids.get("unk_token"),
         mask=special_ids.get("mask_token"),
@@ -193,7 +200,7 @@ def _t5_tokenizer(folder: Path, vocab_size: int) -> ImportedTokenizer:
 
 
 def _marian_tokenizer(folder: Path, vocab_size: int, source_vocab_size: int) -> ImportedTokenizer:
-    """Return the tokenizer of two SentencePiece models, with a common vocabulary or one for each."""
+    """Return the tokenizer of two SentencePiece models, which share a vocabulary or have one each."""
     names = _SENTENCEPIECE_SPECIALS
     is_separate = bool(_tokenizer_config(folder).get("separate_vocabs", False))
     sides = []
@@ -212,7 +219,7 @@ def _marian_tokenizer(folder: Path, vocab_size: int, source_vocab_size: int) -> 
     return ImportedTokenizer(sides[1].pipeline, sides[1].vocabulary, target=sides[0])
 
 
-def _first_known(special_ids: Mapping[str, int], keys: tuple[str, ...], role: str, folder: Path) -> int:
+def _first_present(special_ids: Mapping[str, int], keys: tuple[str, ...], role: str, folder: Path) -> int:
     """Return the id of the first special token that the tokenizer has, or raise InteropError."""
     for key in keys:
         if key in special_ids:
@@ -221,7 +228,7 @@ def _first_known(special_ids: Mapping[str, int], keys: tuple[str, ...], role: st
 
 
 def _pipeline(folder: Path) -> Pipeline:
-    """Return the pipeline of the most complete file in the folder, or raise InteropError."""
+    """Return the pipeline of tokenizer.json, else of vocab.txt, else of vocab.json, or raise InteropError."""
     try:
         if (folder / TOKENIZER_FILE).is_file():
             return Pipeline.from_file(str(folder / TOKENIZER_FILE))
@@ -258,7 +265,7 @@ def _wordpiece(folder: Path) -> Pipeline:
 
 
 def _byte_level(folder: Path) -> Pipeline:
-    """Return GPT-2's pipeline: byte-pair encoding of bytes, which are written as letters."""
+    """Return GPT-2's pipeline: byte-pair encoding of bytes, each represented by a printable character."""
     model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     pipeline = Pipeline(model)
     add_space = bool(_tokenizer_config(folder).get("add_prefix_space", False))
@@ -269,8 +276,8 @@ def _byte_level(folder: Path) -> Pipeline:
     return pipeline
 
 
-def _spelling(pipeline: Pipeline, folder: Path) -> WordBoundary:
-    """Return how tokens represent text, from the steps of the pipeline."""
+def _word_boundary(pipeline: Pipeline, folder: Path) -> WordBoundary:
+    """Return how tokens mark word boundaries, derived from the steps of the pipeline, or raise InteropError."""
     state = json.loads(pipeline.to_str())
     steps = [step for name in ("pre_tokenizer", "decoder") if state[name] for step in _flatten_steps(state[name])]
     types = {step["type"] for step in steps}
@@ -288,9 +295,9 @@ def _spelling(pipeline: Pipeline, folder: Path) -> WordBoundary:
 
 
 def _flatten_steps(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a step of a pipeline, or the steps of a sequence."""
+    """Return the steps of a sequence, or the step itself if it is not a sequence."""
     steps = step.get("pretokenizers") or step.get("decoders")
-    return [inner for each in steps for inner in _flatten_steps(each)] if steps else [step]
+    return [inner for outer in steps for inner in _flatten_steps(outer)] if steps else [step]
 
 
 def _tokenizer_config(folder: Path) -> dict[str, Any]:
@@ -299,7 +306,7 @@ def _tokenizer_config(folder: Path) -> dict[str, Any]:
 
 
 def _special_tokens(folder: Path) -> dict[str, str]:
-    """Return the special tokens that the folder names, by keys such as pad_token."""
+    """Return key (such as pad_token) -> special token, from the files of the folder."""
     tokens = dict[str, str]()
     path = folder / "special_tokens_map.json"
     for settings in (read_json(path) if path.is_file() else {}, _tokenizer_config(folder)):

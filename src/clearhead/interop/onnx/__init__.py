@@ -1,1 +1,1 @@
-"""ONNX export: generating models as encoder and decoder step, encoders with a head as one graph."""
+"""ONNX export: models that generate text as an encoder and a decoder step, encoders with a head as one graph."""

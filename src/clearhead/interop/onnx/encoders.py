@@ -26,9 +26,16 @@ from clearhead.model.encoder_output import EncoderOutput, pool
 from clearhead.model.recurrent.cells import LayerState
 from clearhead.model.recurrent.layers import RecurrentLayer
 
+GRAPH = "model.onnx"
+# ONNX operator of each layer type, and the order in which it stores the gates of torch: (r, z, n) and (i, f, g, o).
+_OPERATORS: dict[type[nn.Module], tuple[str, tuple[int, ...]]] = {
+    nn.RNN: ("RNN", (0,)),
+    nn.GRU: ("GRU", (1, 0, 2)),
+    nn.LSTM: ("LSTM", (0, 3, 1, 2)),
+}
 _HEAD = """# {title}
 
-`model.onnx` maps `{input}` to `{output}`; batch size{dynamic} free. {limits}`config.json` holds
+`model.onnx` maps `{input}` to `{output}`; batch size{dynamic} variable. {limits}`config.json` contains
 the settings and the labels of the model{tokenizer}.
 
 ```python
@@ -94,7 +101,7 @@ def readme(config: Config, mask_token: str) -> str:
         output="sentence_embedding" if model.head == "embedding" else "logits",
         dynamic=" and length are" if model.has_text else " is",
         limits=f"A text has at most {_max_tokens(config):,} tokens. " if model.has_text else "",
-        tokenizer=", `tokenizer.json` its tokenizer" if model.has_text else "",
+        tokenizer="; `tokenizer.json` contains the tokenizer" if model.has_text else "",
     )
     if not model.has_text:
         return head + _IMAGE.format(mode="L" if model.image_channels == 1 else "RGB") + "```\n"
@@ -105,22 +112,13 @@ def readme(config: Config, mask_token: str) -> str:
 
 
 def _max_tokens(config: Config) -> int:
-    """Return the length limit; learned positions beyond the longest training text are untrained."""
+    """Return the length limit in tokens; learned positions after the longest training text are not trained."""
     limit = config.model.max_positions
     return min(limit, config.data.max_tokens) if config.model.positions == "learned" else limit
 
 
-GRAPH = "model.onnx"
-# The operator of each family, and the order in which ONNX stores the gates; torch: (r, z, n) and (i, f, g, o).
-_OPERATORS: dict[type[nn.Module], tuple[str, tuple[int, ...]]] = {
-    nn.RNN: ("RNN", (0,)),
-    nn.GRU: ("GRU", (1, 0, 2)),
-    nn.LSTM: ("LSTM", (0, 3, 1, 2)),
-}
-
-
 class HeadGraph(nn.Module):
-    """Encoder and head: logits_BL per sequence, or logits_BSL (tags) or logits_BSV (masked words) per position."""
+    """Encoder and head: logits_BL of labels, logits_BSL of tags, or logits_BSV of masked words."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -133,7 +131,7 @@ class HeadGraph(nn.Module):
 
 
 class EmbeddingGraph(nn.Module):
-    """Sentence embedding as `clearhead embed` computes it: the mean state over all positions but padding."""
+    """Encoder and pooling: the sentence embedding of `clearhead embed`, the mean state of all positions but padding."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -161,8 +159,8 @@ def write_encoder(config: Config, network: Any, tokenizer: Tokenizer | None, fol
     names = [input_name(config)], ["sentence_embedding" if is_embedding else "logits"]
     with _onnx_recurrence(network):
         export_graph(graph, (example,), (axes,), *names, folder / GRAPH)
-    facts = {"task": config.task, "labels": list(config.labels), **model.model_dump(mode="json")}
-    write_new(folder / "config.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+    settings = {"task": config.task, "labels": list(config.labels), **model.model_dump(mode="json")}
+    write_new(folder / "config.json", (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode())
     mask_token = ""
     if tokenizer is not None:
         write_new(folder / "tokenizer.json", (pipeline_with_special_tokens(tokenizer, config) + "\n").encode())
@@ -180,7 +178,7 @@ def _onnx_recurrence(network: nn.Module) -> Iterator[None]:
     """Run recurrent layers as ONNX operators, since torch.export would unroll them to the length of the example."""
     layers = [module for module in network.modules() if isinstance(module, RecurrentLayer)]
     for layer in layers:
-        layer.run_kernel = lambda *given, layer=layer: _run_operator(layer, *given)  # type: ignore[method-assign]
+        layer.run_kernel = lambda *arguments, layer=layer: _run_operator(layer, *arguments)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -191,7 +189,7 @@ def _onnx_recurrence(network: nn.Module) -> Iterator[None]:
 def _run_operator(
     layer: RecurrentLayer, x_BSI: Tensor, start: LayerState, weights: Sequence[Tensor]
 ) -> tuple[Tensor, LayerState]:
-    """Return h_BSD and the last state, as `RecurrentLayer.run_kernel`, from one ONNX operator."""
+    """Return h_BSD and the last state like `RecurrentLayer.run_kernel`, computed by one ONNX operator."""
     operator, order = _OPERATORS[type(layer.rnn)]
     batch, length, width = x_BSI.shape[0], x_BSI.shape[1], layer.model_dim
     parts = [weight.view(len(order), width, *weight.shape[1:])[list(order)].flatten(0, 1)[None] for weight in weights]

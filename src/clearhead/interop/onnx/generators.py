@@ -1,11 +1,12 @@
-"""Generating models as ONNX graphs: the encoder, and one decoder step with its KV cache as inputs and outputs.
+"""Models that generate text as ONNX graphs: the encoder, and one decoder step whose KV cache is input and output.
 
     encoder.onnx   src -> allowed, and source_k_0, source_v_0, ... of every decoder layer
     decoder.onnx   token, allowed, source_k_0, ..., past_k_0, past_v_0, ... -> logits, past_k_0_next, ...
     config.json    the model section of the bundle, with the special ids and the number of positions
 
-A row is a hypothesis: beam search repeats the rows of the source, and reorders those of the past. The past is empty
-(length 0) at the first step, and grows by one position per step. A language model has no encoder and no source.
+Each row of a batch is a hypothesis: beam search repeats the rows of the source, and reorders the rows of the past. The
+past is empty (length 0) at the first step and grows by one position per step. A language model has no encoder and no
+source.
 
 N rows, S source length, P length of the past, H heads, K and E widths of a head, V vocabulary
 """
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from clearhead.model.transformer import Transformer
 
 _MAX_SINGLE_FILE = 1 << 30
-"""Bytes of weights up to which they are stored inside the graph's file, which may have at most 2 GiB."""
+"""Bytes of weights up to which the graph and its weights are one file; ONNX limits a file to 2 GiB."""
 
 
 class EncoderGraph(nn.Module):
@@ -62,7 +63,10 @@ class DecoderGraph(nn.Module):
         self.network = network
 
     def forward(self, token_N1: Tensor, allowed_N11S: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
-        """Return logits_NV of the next token, and the extended past; `cache`: that of the source, then the past."""
+        """Return logits_NV of the next token, and the past extended by this one.
+
+        `cache` contains the keys and values of the source, then those of the past.
+        """
         pairs = _to_caches(cache)
         source, past = pairs[: len(pairs) // 2], pairs[len(pairs) // 2 :]
         layout = PaddedLayout.of(allowed_N11S.shape[3], token_N1.device, allowed_B11S=allowed_N11S)
@@ -86,7 +90,7 @@ class LanguageGraph(nn.Module):
 
 
 def unsupported(config: ModelConfig) -> list[str]:
-    """Return the settings that cannot be exported; every encoder can, and every Transformer that reads text."""
+    """Return the settings that cannot be exported; every encoder and every Transformer that reads text can be."""
     if config.head != "generation":
         return []
     return unsupported_settings(config, {"family": ("transformer", "decoder"), "input": "tokens"})
@@ -149,7 +153,7 @@ def export_graph(
     outputs: Sequence[str],
     path: Path,
 ) -> None:
-    """Trace a module with dynamic axes and write it as one file, or with its weights in a second file if large."""
+    """Trace a module with dynamic axes and write it as one file; weights above _MAX_SINGLE_FILE go to a second file."""
     size = sum(parameter.nbytes for parameter in graph.parameters())
     with torch.no_grad(), _suppress_messages():
         program = torch.onnx.export(
@@ -167,7 +171,7 @@ def export_graph(
 
 
 def _strip_metadata(model: Any) -> None:
-    """Remove the stack traces that the exporter attaches: they contain local paths, and are half of a small file."""
+    """Remove the stack traces that torch's exporter adds: they contain local paths and are half of a small file."""
     model.metadata_props.clear()
     model.graph.metadata_props.clear()
     for node in model.graph.all_nodes():
@@ -205,11 +209,11 @@ def _zeros(config: ModelConfig, rows: int, length: int) -> KVCache:
 
 
 def _flatten_caches(caches: Iterable[KVCache]) -> list[Tensor]:
-    """Return keys and values as the graph's outputs, [N, H, S, K]."""
-    return [tensor.transpose(1, 2) for each in caches for tensor in each]
+    """Return keys and values in the layout of the graph, [N, H, S, K]."""
+    return [tensor.transpose(1, 2) for cache in caches for tensor in cache]
 
 
 def _to_caches(tensors: Sequence[Tensor]) -> tuple[KVCache, ...]:
-    """Return the caches of inputs of the graph."""
+    """Return the KV caches from inputs of the graph."""
     pairs = zip(tensors[::2], tensors[1::2], strict=True)
     return tuple(KVCache(k_BHSK.transpose(1, 2), v_BHSE.transpose(1, 2)) for k_BHSK, v_BHSE in pairs)

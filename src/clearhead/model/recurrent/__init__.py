@@ -1,4 +1,4 @@
-"""Recurrent networks: RNN, GRU and LSTM encoders and translators, with attention and without.
+"""Recurrent networks: RNN, GRU and LSTM encoders and translators, with or without attention.
 
-May import torch, config, kernels and the layers of `model`.
+Imports torch, `config`, `kernels` and the layers of `model`.
 """

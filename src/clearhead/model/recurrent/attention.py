@@ -83,7 +83,7 @@ class Cosine(nn.Module):
 
 
 class Additive(nn.Module):
-    """v_a . tanh(W_a q + U_a k + b) (Bahdanau et al. 2015, appendix A.1.2); the bias is an addition."""
+    """v_a . tanh(W_a q + U_a k + b) (Bahdanau et al. 2015, appendix A.1.2); the bias b is not in the paper."""
 
     def __init__(self, model_dim: int, bias: bool) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def build_score_function(config: ModelConfig) -> Dot | General | Additive | Cosi
 
 
 class SourceAttention(nn.Module):
-    """The mean of the encoder states, weighted by the softmax of the scores."""
+    """Attention to the encoder states: their mean, weighted by the softmax of the scores."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ LayerState = tuple[Tensor, ...]
 
 
 class CellStep(NamedTuple):
-    """State after a step, and the gates that led to it."""
+    """State after a step, and the gates from which it was computed."""
 
     state: LayerState
     gates: dict[str, Tensor]

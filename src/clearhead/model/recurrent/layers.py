@@ -136,7 +136,7 @@ class RecurrentStack(nn.Module):
 
 
 def _reversal(x_BSI: Tensor, is_token_BS: Tensor | None) -> Tensor:
-    """Return order_BS: the positions of the tokens of each row in reverse, padding where it is."""
+    """Return order_BS, positions that reverse the tokens of each row and leave its padding in place."""
     batch, length = x_BSI.shape[:2]
     position_S = torch.arange(length, device=x_BSI.device)
     if is_token_BS is None:
@@ -146,5 +146,5 @@ def _reversal(x_BSI: Tensor, is_token_BS: Tensor | None) -> Tensor:
 
 
 def _rearrange(x_BSI: Tensor, order_BS: Tensor) -> Tensor:
-    """Return the positions of each row in this order."""
+    """Return x with the positions of each row in the given order."""
     return x_BSI.gather(1, order_BS[:, :, None].expand_as(x_BSI))

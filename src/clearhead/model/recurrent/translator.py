@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders (Sutskever et al. 2014), with attention or without.
+"""Recurrent encoder-decoders (Sutskever et al. 2014), with or without attention.
 
 N sentences, W hypotheses per sentence, R = N*W rows, S source length, T target length, D model width,
 H heads (one), E width of the encoder states, I inputs of W_c, V vocabulary
@@ -46,7 +46,7 @@ class CrossAttentionWeights:
 
 @dataclass(frozen=True)
 class RecurrentStep:
-    """Result of a step: logits for the token after each given one, the new state, and attention if it is wanted."""
+    """Result of a step: logits of the token after each input token, the new state, and attention if requested."""
 
     logits_RTV: Tensor
     state: RecurrentState
@@ -77,7 +77,8 @@ class RecurrentTranslator(nn.Module):
         self.decoder = RecurrentStack(config, config.num_decoder_layers, bidirectional=False)
         self.encoder_projection = projection_to_model_dim(config) if has_attention else None
         self.attention = SourceAttention(config) if has_attention else None
-        # W_c of h~ = tanh(W_c [c; h]) (Luong et al. 2015, equation 5); without attention h~ = tanh(W_c h), an addition
+        # W_c of h~ = tanh(W_c [c; h]) (Luong et al. 2015, equation 5); without attention, h~ = tanh(W_c h), which is
+        # not in the paper.
         self.feed_forward = nn.Linear(2 * width if has_attention else width, width, bias=config.bias)
         self.dropout = Dropout(config.dropout)
         tied_weight = self.target_embedding.weight if config.ties_output else None

@@ -1,10 +1,6 @@
-"""A small convolutional network, a baseline that assumes that neighbouring pixels belong together.
+"""Baselines of image classification: a small convolutional network, and a multi-layer perceptron over all pixels.
 
-B batch, C input channels, Y height, X width, S positions of the last feature map, D model width
-
-A multi-layer perceptron over pixels, a baseline without any assumption about their neighbourhood.
-
-B batch, C channels, Y height, X width, I inputs of a layer
+B batch, C input channels, Y height, X width, S positions of the last feature map, D model width, I inputs of a layer
 """
 
 from itertools import pairwise
@@ -45,8 +41,8 @@ class ConvolutionalLayer(nn.Module):
 class ConvolutionalEncoder(nn.Module):
     """Three layers of `model_dim` channels; the output is the mean of the last feature map.
 
-    The first two have max pooling, as long as the map has more than one pixel. The shape is fixed: the settings
-    `norm` and `num_encoder_layers` have no effect.
+    The first two layers have max pooling, as long as the map has more than one pixel. The settings `norm` and
+    `num_encoder_layers` have no effect.
     """
 
     def __init__(self, config: ModelConfig) -> None:

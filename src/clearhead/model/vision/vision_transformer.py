@@ -1,8 +1,4 @@
-"""The Vision Transformer: a Transformer encoder over patches (Dosovitskiy et al. 2021).
-
-B batch, C channels, Y height, X width, S positions
-
-Images as sequences of patches: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021), section 3.1.
+"""The Vision Transformer: a Transformer encoder over patches (Dosovitskiy et al. 2021, section 3.1).
 
 B batch, C channels, Y height, X width, S positions (patches, and the class token if there is one), P values of a patch,
 channel by channel, D model width

@@ -15,7 +15,7 @@ constexpr float kLowest = -3.0e38f;
 
 ALWAYS_INLINE int whole_lanes(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// Scores to weights, in place; scores beyond `count` up to whole lanes may hold anything and become zero.
+// Converts scores to weights, in place. Scores beyond `count` in the last vector may be anything and become zero.
 static void softmax(float* scores, int count) {
     const int end = whole_lanes(count);
     Lanes largest = all(kLowest);
@@ -31,8 +31,9 @@ static void softmax(float* scores, int count) {
     for (int i = 0; i < end; i += kLanes) store(scores + i, mul(load(scores + i), factor));
 }
 
-// Q queries of H heads: four chains in flight hide the latency of the multiply-add. V: vectors of a head of values, 0:
-// `value_width` / 16, not known at compile time. `weights`: those of the first query and head.
+// Attention of Q queries and H heads at a time: four independent sums hide the latency of the multiply-add. V: number
+// of vectors of a head's values; 0: `value_width` / 16, not known at compile time. `weights` points to those of the
+// first query and head.
 template <int H, int Q, int V>
 static void attend_heads(const AttentionShape& shape, int head, const float* q, int q_stride, const float* keys,
                          int capacity, int length, const float* values, int value_stride, int offset, float* out,
@@ -91,7 +92,7 @@ static void attend_all(const AttentionShape& shape, const float* q, int q_stride
                        int capacity, int length, const float* values, int value_stride, int first_offset, float* out,
                        int out_stride, float* weights, float* scratch) {
     const size_t weights_stride = (size_t)shape.heads * length;
-    const int by_four = count / 4 * 4;  // queries in groups of four; of the others four heads at a time
+    const int by_four = count / 4 * 4;  // queries in groups of four; the remaining queries, four heads at a time
     auto run = [&](auto attend_some, int head, int query) {
         attend_some(
             shape, head, q + (size_t)query * q_stride + head * shape.key_width, q_stride,
@@ -118,7 +119,7 @@ static void attend(const AttentionShape& shape, const float* q, int q_stride, in
         scratch);
 }
 
-// The product of one head's query and key, still in sixteen lanes.
+// Returns the product of one head's query and key as sixteen partial sums.
 template <int K>
 ALWAYS_INLINE Lanes products(const float* q, const float* key, int vectors) {
     Lanes p = mul(load(q), load(key));
@@ -148,7 +149,7 @@ ALWAYS_INLINE void cached_scores(const AttentionShape& shape, const float* q, co
             scratch[(size_t)h * stride + s] = sum(products<K>(q + h * width, entries[s] + h * width, vectors));
 }
 
-// The mixtures of H heads from head `h` on, V vectors of each at a time (0: one at a time, as many as a head has).
+// Computes the weighted sums of the values of H heads from head `h` on, V vectors at a time (0: one vector at a time).
 template <int H, int V>
 ALWAYS_INLINE void mix_heads(const AttentionShape& shape, int h, const float* const* entries, int length, float* out,
                              const float* scratch, int stride) {

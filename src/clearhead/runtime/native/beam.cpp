@@ -7,61 +7,62 @@
 
 namespace clearhead {
 
-Beam::Beam(const Model& model, const SearchSettings& settings, const SearchRequest& asked_, int request_)
-    : request(request_), asked(&asked_), width_(settings.beam_size) {
+Beam::Beam(const Model& model, const SearchSettings& settings, const SearchRequest& search_request, int index)
+    : request_index(index), request(&search_request), width_(settings.beam_size) {
     const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
-    prompt = has_encoder ? 1 : asked_.length;
-    capacity = prompt + asked_.limit;
+    prompt = has_encoder ? 1 : request->length;
+    capacity = prompt + request->limit;
     ancestors.resize((size_t)width_ * capacity);
     next_ancestors_.resize((size_t)width_ * capacity);
     totals.assign(width_, 0.0f);
-    last_tokens.assign(width_, has_encoder ? settings.start_id : asked_.ids[asked_.length - 1]);
-    if (asked_.allowed) shortlist = std::make_unique<SelectedOutputs>(model.output, asked_.allowed, asked_.num_allowed);
-    output = asked_.allowed ? &shortlist->linear : &model.output;
+    last_tokens.assign(width_, has_encoder ? settings.start_id : request->ids[request->length - 1]);
+    if (request->allowed)
+        shortlist = std::make_unique<SelectedOutputs>(model.output, request->allowed, request->num_allowed);
+    output = shortlist ? &shortlist->linear : &model.output;
 }
 
 void Beam::finish(const SearchSettings& settings, const Choice& last, bool is_end) {
-    Hypothesis found = backtrace(last.parent);
-    if (!is_end) found.tokens.push_back(last.token);
-    found.log_probs.push_back(last.log_prob);
-    found.total = last.total;
-    found.score = last.total / settings.penalties[found.log_probs.size()];
-    found.reason = is_end ? FinishReason::end : FinishReason::length;
-    finished.push_back(std::move(found));
+    Hypothesis hypothesis = backtrace(last.parent);
+    if (!is_end) hypothesis.tokens.push_back(last.token);
+    hypothesis.log_probs.push_back(last.log_prob);
+    hypothesis.total = last.total;
+    hypothesis.score = last.total / settings.penalties[hypothesis.log_probs.size()];
+    hypothesis.reason = is_end ? FinishReason::end : FinishReason::length;
+    finished.push_back(std::move(hypothesis));
 }
 
 void Beam::finish_blocked(const SearchSettings& settings) {
     for (int w = 0; w < live; w++) {
-        Hypothesis found = backtrace(w);
-        found.total = totals[w];
-        found.score = found.total / settings.penalties[std::max<size_t>(1, found.log_probs.size())];
-        found.reason = FinishReason::blocked;
-        finished.push_back(std::move(found));
+        Hypothesis hypothesis = backtrace(w);
+        hypothesis.total = totals[w];
+        hypothesis.score = hypothesis.total / settings.penalties[std::max<size_t>(1, hypothesis.log_probs.size())];
+        hypothesis.reason = FinishReason::blocked;
+        finished.push_back(std::move(hypothesis));
     }
 }
 
-// The tokens of a hypothesis, from the last back to the first.
+// Reads the tokens of a hypothesis, from the last back to the first.
 Hypothesis Beam::backtrace(int w) const {
-    Hypothesis found;
-    found.tokens.resize(length);
-    found.log_probs.resize(length);
+    Hypothesis hypothesis;
+    hypothesis.tokens.resize(length);
+    hypothesis.log_probs.resize(length);
     for (int i = length - 1; i >= 0; i--) {
         const Choice& choice = history_[(size_t)i * width_ + w];
-        found.tokens[i] = choice.token;
-        found.log_probs[i] = choice.log_prob;
+        hypothesis.tokens[i] = choice.token;
+        hypothesis.log_probs[i] = choice.log_prob;
         w = choice.parent;
     }
-    return found;
+    return hypothesis;
 }
 
-bool Beam::is_settled(const SearchSettings& settings, const Choice& best) const {
+bool Beam::is_done(const SearchSettings& settings, const Choice& best) const {
     if ((int)finished.size() < width_) return false;
     if (settings.stopping_rule == StoppingRule::beam_finished) return true;
     std::vector<float> scores;
-    for (const Hypothesis& each : finished) scores.push_back(each.score);
+    for (const Hypothesis& hypothesis : finished) scores.push_back(hypothesis.score);
     std::sort(scores.begin(), scores.end(), std::greater<float>());
     const bool is_now = settings.stopping_rule == StoppingRule::no_better_now;
-    const float penalty = settings.penalties[is_now ? length + 1 : asked->limit];
+    const float penalty = settings.penalties[is_now ? length + 1 : request->limit];
     return best.total / penalty <= scores[width_ - 1];
 }
 
@@ -87,9 +88,9 @@ std::vector<Hypothesis> Beam::take_finished(int n_best, bool has_scores) {
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
     if ((int)finished.size() > n_best) finished.resize(n_best);
     if (!has_scores)
-        for (Hypothesis& each : finished) {
-            each.log_probs.clear();
-            each.total = each.score = std::numeric_limits<float>::quiet_NaN();
+        for (Hypothesis& hypothesis : finished) {
+            hypothesis.log_probs.clear();
+            hypothesis.total = hypothesis.score = std::numeric_limits<float>::quiet_NaN();
         }
     return std::move(finished);
 }

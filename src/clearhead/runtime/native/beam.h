@@ -1,5 +1,5 @@
-// The hypotheses of one sentence during its search. Unfinished ones are back pointers, one array of `width` choices per
-// step, and for the KV cache the slot of each ancestor; tokens are read back when a hypothesis is finished.
+// The hypotheses of one sentence during its search. Unfinished ones are stored as back pointers, one array of `width`
+// choices per step, and as the slot of each ancestor in the KV cache; tokens are read back when a hypothesis finishes.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,26 @@ inline bool is_before(const Choice& a, const Choice& b) {
 class Beam {
   public:
     Beam() = default;
-    Beam(const Model& model, const SearchSettings& settings, const SearchRequest& asked, int request);
+    Beam(const Model& model, const SearchSettings& settings, const SearchRequest& search_request, int index);
 
-    // Finishes hypothesis `last.parent` with that token, which is the end or the last one that the limit allows.
+    // Finishes hypothesis `last.parent` with `last.token`, which is the end token or reaches the length limit.
     void finish(const SearchSettings& settings, const Choice& last, bool is_end);
-    // Finishes the unfinished hypotheses without a further token: nothing may follow.
+    // Finishes the unfinished hypotheses without a further token, because no token may follow.
     void finish_blocked(const SearchSettings& settings);
-    // Whether the stopping rule holds if `best` is the best choice that continues.
-    bool is_settled(const SearchSettings& settings, const Choice& best) const;
-    // Continues with these choices.
+    // Returns whether the stopping rule holds if `best` is the best choice that continues.
+    bool is_done(const SearchSettings& settings, const Choice& best) const;
+    // Replaces the unfinished hypotheses by these choices.
     void keep(const std::vector<Choice>& choices);
     // Returns the best finished hypotheses; without scores they have no probabilities.
     std::vector<Hypothesis> take_finished(int n_best, bool has_scores);
 
-    int request = 0, prompt = 0, length = 0;  // length: tokens generated so far
-    int live = 1;                             // unfinished hypotheses
-    int capacity = 0;                         // positions of an ancestor table
-    const SearchRequest* asked = nullptr;
-    const Linear* output = nullptr;  // of the vocabulary or the shortlist
+    int request_index = 0;
+    int prompt = 0;    // number of tokens before the output: the prompt, or the start token
+    int length = 0;    // number of tokens generated so far
+    int live = 1;      // number of unfinished hypotheses
+    int capacity = 0;  // number of positions of an ancestor table
+    const SearchRequest* request = nullptr;
+    const Linear* output = nullptr;  // projection to the vocabulary or to the shortlist
     const Source* source = nullptr;
     std::vector<uint16_t> ancestors;  // [width][capacity]
     std::vector<float> totals;
@@ -55,7 +57,7 @@ class Beam {
 
     int width_ = 0;
     std::vector<uint16_t> next_ancestors_;
-    std::vector<Choice> history_;  // [length][width]: how each hypothesis came about
+    std::vector<Choice> history_;  // [length][width]: the choice that created each hypothesis
 };
 
 }  // namespace clearhead

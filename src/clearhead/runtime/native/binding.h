@@ -51,7 +51,7 @@ PyObject* guarded(Work work) {
     return nullptr;
 }
 
-// A new object of Python's, or an error that is set. Owned until it is released.
+// Owned reference to a new Python object. The constructor throws PythonError if creating the object failed.
 class Reference {
   public:
     explicit Reference(PyObject* object) : object_(object) {
@@ -78,7 +78,7 @@ inline void restore_thread(PyThreadState* state) {
     }
 }
 
-// Other Python threads run while this object lives.
+// Releases the interpreter lock while this object exists, so that other Python threads can run.
 class WithoutGil {
   public:
     WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -95,7 +95,7 @@ class WithoutGil {
     PyThreadState* state_;
 };
 
-// A C-contiguous array of Python's, of one element type; const: it is only read. None: no array.
+// A C-contiguous Python array of one element type (const: read-only), or no array if the argument is None.
 template <typename T>
 class Array {
   public:
@@ -107,7 +107,7 @@ class Array {
         const bool fits = view_.itemsize == sizeof(T) && view_.format && is_format(view_.format);
         if (!fits) {
             PyBuffer_Release(&view_);
-            throw std::invalid_argument("an array has another element type than expected");
+            throw std::invalid_argument("an array does not have the expected element type");
         }
     }
     ~Array() {
@@ -134,7 +134,7 @@ class Array {
     bool has_view_ = false;
 };
 
-// A pair of arrays: ids of sequences, one after the other, and the length of each. None: no sequences.
+// A pair of arrays: the concatenated ids of sequences, and the length of each. None: no sequences.
 struct Sequences {
     Array<const int32_t> ids;
     std::vector<int> lengths;
@@ -160,7 +160,7 @@ struct Sequences {
     }
 };
 
-// An argument of a method as the type of the parameter.
+// Converts an argument of a method to the type of the parameter.
 template <typename T>
 T argument(PyObject* object) {
     if constexpr (std::is_same_v<T, PyObject*>) {
@@ -200,7 +200,7 @@ struct Method<function> {
     }
 };
 
-// Numbers of a dict: any, one that a float can hold, and an integer from `least` to `most`.
+// These functions read a number of a dict: any number, a finite float, and an integer from `least` to `most`.
 inline double number(PyObject* settings, const char* name) {
     PyObject* value = PyDict_GetItemString(settings, name);  // borrowed
     if (!value) throw std::invalid_argument(std::string("the setting ") + name + " is missing");
@@ -209,14 +209,14 @@ inline double number(PyObject* settings, const char* name) {
     return result;
 }
 
-inline float real(PyObject* settings, const char* name) {
+inline float get_float(PyObject* settings, const char* name) {
     const double value = number(settings, name);
     if (!(std::fabs(value) <= std::numeric_limits<float>::max()))
         throw std::invalid_argument(std::string("the setting ") + name + " is not a finite float32");
     return (float)value;
 }
 
-inline int whole(PyObject* settings, const char* name, int least = INT_MIN, int most = INT_MAX) {
+inline int get_integer(PyObject* settings, const char* name, int least = INT_MIN, int most = INT_MAX) {
     const double value = number(settings, name);
     if (!(value >= least && value <= most && value == (double)(int)value))
         throw std::invalid_argument(std::string("the setting ") + name + " is out of range");
@@ -232,8 +232,8 @@ PyObject* list_of(const std::vector<T>& values, Convert convert) {
     return list.release();
 }
 
-// What belongs to a model, with a reference to that model: no other gets its address meanwhile. Python holds it in a
-// capsule.
+// A value that belongs to a model, with a reference that keeps the model alive, so that no other model gets its
+// address. Python stores it in a capsule.
 template <typename T>
 struct Handle {
     explicit Handle(PyObject* model) : model(Py_NewRef(model)) {}
@@ -257,7 +257,7 @@ T& from_capsule(PyObject* capsule, const char* name, PyObject* model) {
     void* pointer = PyCapsule_GetPointer(capsule, name);
     if (!pointer) throw PythonError();
     T& handle = *static_cast<T*>(pointer);
-    require(handle.model.get() == model, "a state or sources of another model");
+    require(handle.model.get() == model, "expected a state or sources of this model, found those of another model");
     return handle;
 }
 

@@ -40,7 +40,7 @@ struct Activations {
     int32_t* sums = nullptr;  // sum of the integers of a row, to correct for the 128 in weight_plus_128
 };
 
-// The rows from `row` on.
+// Returns the rows from `row` on.
 static inline Activations from_row(Activations x, int row) {
     x.values += (size_t)row * x.stride;
     if (x.integers) {
@@ -51,7 +51,7 @@ static inline Activations from_row(Activations x, int row) {
     return x;
 }
 
-enum class Epilogue { store, relu, add, multiply };  // what happens to a product: out = y, max(y, 0), out + y, out * y
+enum class Epilogue { store, relu, add, multiply };  // sets out to the product y, max(y, 0), out + y or out * y
 enum class Activation { relu, gelu, gelu_tanh, silu, tanh };
 enum class NormKind { none, layer, rms, sample };
 
@@ -80,11 +80,11 @@ struct Candidate {
 
 // Running softmax and best candidates of one row over the blocks of a vocabulary.
 struct VocabularyScan {
-    bool is_normalized = true;  // false: the softmax is left out
+    bool is_normalized = true;  // false: the softmax is skipped
     float maximum;
     float lanes[16];  // sums of exp(logit - maximum); without softmax NaN if any logit is infinite or NaN, else 0
-    int wanted;       // number of candidates to keep
-    int found;
+    int max_candidates;
+    int num_candidates;
     Candidate* best;  // by logit, descending; equal logits by token
 };
 
@@ -114,10 +114,9 @@ struct Kernels {
     // keys[(column) * capacity + s] = x[s * stride + column]
     void (*transpose)(const float* x, int stride, int length, int columns, float* keys, int capacity);
 
-    // Takes the logits of `count` (a multiple of 16) columns, starting at token `first`, into the running softmax,
-    // unless it is left out; then those of them that are not -infinity into the candidates. `banned` columns
-    // (ascending, relative to the block) count in the softmax but are not candidates: their logits are overwritten with
-    // -infinity.
+    // Adds the logits of `count` (a multiple of 16) columns, starting at token `first`, to the running softmax (unless
+    // it is skipped), and those that are not -infinity to the candidates. `banned` columns (ascending, relative to the
+    // block) count in the softmax but are not candidates: their logits are overwritten with -infinity.
     void (*scan)(VocabularyScan& scan, float* logits, int count, int first, const int* banned, int num_banned);
     float (*log_sum)(const VocabularyScan& scan);  // maximum + log(sum of exp(logit - maximum)); NaN if any logit was
 };

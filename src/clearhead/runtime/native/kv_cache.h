@@ -2,7 +2,7 @@
 //
 // An entry holds the keys and then the values of all heads of one token in one layer. Entries are stored by position
 // and slot; a sentence owns `width` consecutive slots, one per hypothesis. An entry is never moved: when hypotheses are
-// reordered, only their ancestor tables change, which say for every position in which slot the hypothesis was then.
+// reordered, only their ancestor tables change, which contain the slot of the hypothesis at every position.
 #pragma once
 
 #include <vector>
@@ -39,7 +39,7 @@ class KVCache {
     }
 
   private:
-    static constexpr int kPositions = 16;  // of a chunk
+    static constexpr int kPositions = 16;  // positions per chunk
     int layers_ = 0, slots_ = 0, entry_width_ = 0;
     std::vector<Buffer<float>> chunks_;
 };

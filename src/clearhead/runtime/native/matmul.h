@@ -25,10 +25,11 @@ ALWAYS_INLINE void put(Lanes (&y)[R][C], Epilogue epilogue, float* out, int stri
         }
 }
 
-// Brings weights that follow into the second cache, some lines of 64 bytes per step of a tile; otherwise the first tile
-// of each panel would wait for the third cache. With many rows that is the next panel: two tiles have as many steps as
-// a panel has lines. With three to six rows in int8, whose products are too slow to keep many loads in flight and too
-// fast to hide them, it is the next group of panels, but only in large matrices: others are read from near enough.
+// Prefetches upcoming weights into the L2 cache, some lines of 64 bytes per step of a tile; otherwise the first tile of
+// each panel would wait for the L3 cache. With many rows these are the weights of the next panel: two tiles have as
+// many steps as a panel has lines. With three to six rows in int8, whose products are too slow to keep many loads in
+// flight and too fast to hide them, they are the weights of the next group of panels, but only in large matrices: the
+// weights of small ones are in a cache that is fast enough.
 constexpr int kFarInputs = 512;
 
 struct Prefetch {

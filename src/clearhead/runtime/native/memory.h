@@ -1,5 +1,5 @@
-// Aligned memory that is counted: the runtime reports how much it holds. It comes from operator new, like all memory of
-// the core, so a test that replaces this operator sees every allocation.
+// Aligned memory whose total size the runtime can report. It is allocated by operator new, like all memory of the core,
+// so a test that replaces this operator sees every allocation.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace clearhead {
 
-// Bytes that all live buffers hold.
+// Total size of all existing buffers in bytes.
 inline std::atomic<size_t>& allocated_bytes() {
     static std::atomic<size_t> bytes{0};
     return bytes;
@@ -22,8 +22,8 @@ inline std::atomic<size_t>& allocated_bytes() {
 
 enum class Content { zero, anything };
 
-// A fixed-size array of numbers, initialized to zero by default. From 2 MiB on it asks for huge pages: weights are
-// read from end to end at every step, and 4 KiB pages would cost a miss of the address cache each.
+// A fixed-size array of numbers, initialized to zero by default. From 2 MiB on it requests huge pages: weights are read
+// from end to end at every step, and each page of 4 KiB would cause a TLB miss.
 template <typename T>
 class Buffer {
   public:
@@ -59,10 +59,10 @@ class Buffer {
     size_t size() const { return count_; }
     T& operator[](size_t i) { return data_[i]; }
     const T& operator[](size_t i) const { return data_[i]; }
-    // Holds at least `count` afterwards; what it held before is lost if it has to grow.
+    // Grows to at least `count` elements; the content is lost if the buffer has to grow.
     void reserve(size_t count) {
         if (count <= count_) return;
-        *this = Buffer();  // freed first: both need not fit together
+        *this = Buffer();  // freed first, so that both need not fit into memory together
         *this = Buffer(count);
     }
 

@@ -10,9 +10,9 @@ namespace clearhead {
 
 Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : settings(s), kernels(k), prepared_(s.int8) {
     if ((int64_t)s.heads * std::max(s.key_width, s.value_width) > 1 << 24)
-        throw std::invalid_argument("too wide heads");
+        throw std::invalid_argument("the heads are too wide");
     const bool is_encoder = s.architecture == Architecture::encoder;
-    if (s.has_masked_head && s.has_classifier) throw std::invalid_argument("a model has one head");
+    if (s.has_masked_head && s.has_classifier) throw std::invalid_argument("a model cannot have two heads");
     if (!is_encoder && (s.has_masked_head || s.has_classifier || s.has_pooler))
         throw std::invalid_argument("only encoders have a pooler, a classifier or a head for masked tokens");
     width_ = round_up(s.width, kPanel);
@@ -50,7 +50,7 @@ Model::Model(const Settings& s, const Tensors& tensors, const Kernels& k) : sett
     }
 }
 
-// One matrix of the bundle with its bias, if it has one.
+// Returns one matrix of the bundle with its bias, if it has one.
 static LinearPart load_part(const Tensors& tensors, const std::string& name, const Axis& outputs, const Axis& inputs,
                             bool has_bias, float factor = 1) {
     const size_t rows = outputs.size(), columns = inputs.size();
@@ -143,7 +143,7 @@ void Model::load_stack(const Tensors& tensors, const std::string& name, int laye
 
 // ---- Workspace
 
-// Between two rows: rows at distances of 4,096 bytes would share few sets of the first cache.
+// Unused numbers between two rows: rows at distances of 4,096 bytes would compete for a few sets of the L1 cache.
 constexpr int kRowGap = 16;
 
 Activations Workspace::activations(int count, int width, bool int8) {
@@ -164,7 +164,8 @@ Activations Workspace::activations(int count, int width, bool int8) {
 
 void Workspace::reserve(const Model& model, int more_rows, int longer) {
     const Settings& s = model.settings;
-    // Sizes are noted at the end: without memory for all buffers, the next call starts again.
+    // Sizes are set after the allocations: if memory for a buffer is missing, the next call allocates all of them
+    // again.
     if (longer > longest) {
         longest = 0;
         const int capacity = round_up(longer, kHeadMultiple);
@@ -206,7 +207,7 @@ void Model::apply_panels(const Workspace& work, const Linear& layer, int first, 
     });
 }
 
-// All outputs of a layer.
+// Computes all outputs of a layer.
 void Model::apply(const Workspace& work, const Linear& layer, const Activations& x, int rows, float* out, int stride,
                   Epilogue epilogue) const {
     apply_panels(work, layer, 0, layer.panels, x, rows, out, stride, epilogue);
@@ -234,14 +235,14 @@ void Model::start_stack(Workspace& work, const Embedding& embedding, int rows) c
         kernels.quantize(work.x, rows);
 }
 
-// What a sub-layer sees: the normalized stream (pre-norm) or the stream itself (post-norm).
+// Returns the input of a sub-layer: the normalized residual stream (pre-norm) or the stream itself (post-norm).
 const Activations& Model::enter(Workspace& work, const Norm& norm, int rows) const {
     if (!settings.pre_norm) return work.x;
     kernels.normalize(norm, work.x.values, rows, work.normed);
     return work.normed;
 }
 
-// Adds the last projection of a sub-layer to the stream; post-norm: and normalizes it.
+// Adds the last projection of a sub-layer to the residual stream, which post-norm then normalizes.
 void Model::leave(Workspace& work, const Linear& layer, Activations& y, const Norm& norm, int rows) const {
     if (settings.int8) kernels.quantize(y, rows);
     apply(work, layer, y, rows, work.x.values, work.x.stride, Epilogue::add);

@@ -30,7 +30,7 @@ struct Settings {
     Activation activation = Activation::relu, pooler_activation = Activation::tanh;
     bool pre_norm = true, final_norm = true, gated = false, embedding_norm = false, int8 = false;
     bool has_masked_head = false, has_classifier = false, has_pooler = false;
-    // Which tensors there are. `bias`: of attention, feed-forward network and norms other than rms; classifiers,
+    // Optional tensors of the model. `bias`: of attention, feed-forward network and norms other than rms; classifiers,
     // poolers and the transform of masked-token heads always have one.
     bool bias = true, output_bias = false;
     Positions positions = Positions::table;
@@ -80,7 +80,7 @@ class Workspace {
   public:
     void reserve(const class Model& model, int rows, int longest);
     int rows = 0, longest = 0;
-    Activations x, normed, mixed, inner;  // residual stream, what a sub-layer sees, attention output, feed-forward
+    Activations x, normed, mixed, inner;  // residual stream, input of a sub-layer, attention output, hidden layer
     Buffer<float> projected, transposed, scratch, logits;
     Team* team = nullptr;  // threads that share each matrix product; null: the calling thread alone
     std::vector<const float*> entries;
@@ -99,16 +99,16 @@ class Model {
     // Encodes sequences of token ids, `lengths[i]` each, one after the other in `ids`. Their final states are the rows
     // of the returned activations, which belong to the workspace.
     const Activations& encode(Workspace& work, const int32_t* ids, const std::vector<int>& lengths) const;
-    // Keys and values of some encoder states (rows [first, first + length)) for every decoder layer.
+    // Computes the keys and values of encoder states (rows [first, first + length)) for every decoder layer.
     void attend_to(Workspace& work, const Activations& states, int first, int length, Source& source) const;
-    // Final states of the rows, as encode() returns them. Rows of one hypothesis come in the order of their positions;
-    // rows of one source are adjacent. `attention`, if not null: the cross-attention of `attention_layer`, one block
-    // [heads][source length] per row.
+    // Returns the final states of the rows, in the same form as encode(). Rows of one hypothesis come in the order of
+    // their positions; rows of one source are adjacent. `attention`, if not null: the cross-attention of
+    // `attention_layer`, one block [heads][source length] per row.
     const Activations& decode(Workspace& work, const std::vector<DecoderRow>& rows, KVCache& cache,
                               int attention_layer = -1, float* attention = nullptr) const;
 
-    // The outputs of panels [first, last) of a layer; `out` points to the column of the first. With a team, each member
-    // computes some of the panels.
+    // Computes the outputs of panels [first, last) of a layer; `out` points to the column of the first. With a team,
+    // each member computes some of the panels.
     void apply_panels(const Workspace& work, const Linear& layer, int first, int last, const Activations& x, int rows,
                       float* out, int stride, Epilogue epilogue) const;
 

@@ -1,6 +1,6 @@
 // Python binding: module clearhead.runtime._core, limited C API of Python 3.11 (one binary for all later versions).
 //
-// Everything that comes in is checked here or where it is used; exceptions of C++ become exceptions of Python.
+// All arguments are checked here or where they are used; C++ exceptions become Python exceptions.
 #include <Python.h>
 
 #include <algorithm>
@@ -16,41 +16,41 @@ namespace {
 
 using namespace clearhead;
 
-Settings read_settings(PyObject* given) {
+Settings read_settings(PyObject* settings) {
     constexpr int kMany = 1 << 24;
     Settings s;
-    s.architecture = (Architecture)whole(given, "architecture", 0, 2);
-    s.encoder_layers = whole(given, "encoder_layers", 0, 10000);
-    s.decoder_layers = whole(given, "decoder_layers", 0, 10000);
-    s.width = whole(given, "width", 1, 1 << 20);
-    s.feed_forward = whole(given, "feed_forward", 1, 1 << 20);
-    s.heads = whole(given, "heads", 1, 1 << 14);
-    s.key_width = whole(given, "key_width", 1, 1 << 16);
-    s.value_width = whole(given, "value_width", 1, 1 << 16);
-    s.vocabulary = whole(given, "vocabulary", 1, kMany);
-    s.source_vocabulary = whole(given, "source_vocabulary", 1, kMany);
-    s.max_positions = whole(given, "max_positions", 1, kMany);
-    s.labels = whole(given, "labels", 0, kMany);
-    s.segments = whole(given, "segments", 0, 1 << 16);
-    s.query_scale = real(given, "query_scale");
-    s.embedding_scale = real(given, "embedding_scale");
-    s.output_scale = real(given, "output_scale");
-    s.norm_epsilon = real(given, "norm_epsilon");
-    s.norm = (NormKind)whole(given, "norm", 1, 3);
-    s.activation = (Activation)whole(given, "activation", 0, 3);
-    s.pooler_activation = (Activation)whole(given, "pooler_activation", 0, 4);
-    s.pooling = (Pooling)whole(given, "pooling", 0, 2);
-    s.positions = (Positions)whole(given, "positions", 0, 3);
-    s.bias = whole(given, "bias", 0, 1);
-    s.output_bias = whole(given, "output_bias", 0, 1);
-    s.pre_norm = whole(given, "pre_norm", 0, 1);
-    s.final_norm = whole(given, "final_norm", 0, 1);
-    s.gated = whole(given, "gated", 0, 1);
-    s.embedding_norm = whole(given, "embedding_norm", 0, 1);
-    s.int8 = whole(given, "int8", 0, 1);
-    s.has_masked_head = whole(given, "has_masked_head", 0, 1);
-    s.has_classifier = whole(given, "has_classifier", 0, 1);
-    s.has_pooler = whole(given, "has_pooler", 0, 1);
+    s.architecture = (Architecture)get_integer(settings, "architecture", 0, 2);
+    s.encoder_layers = get_integer(settings, "encoder_layers", 0, 10000);
+    s.decoder_layers = get_integer(settings, "decoder_layers", 0, 10000);
+    s.width = get_integer(settings, "width", 1, 1 << 20);
+    s.feed_forward = get_integer(settings, "feed_forward", 1, 1 << 20);
+    s.heads = get_integer(settings, "heads", 1, 1 << 14);
+    s.key_width = get_integer(settings, "key_width", 1, 1 << 16);
+    s.value_width = get_integer(settings, "value_width", 1, 1 << 16);
+    s.vocabulary = get_integer(settings, "vocabulary", 1, kMany);
+    s.source_vocabulary = get_integer(settings, "source_vocabulary", 1, kMany);
+    s.max_positions = get_integer(settings, "max_positions", 1, kMany);
+    s.labels = get_integer(settings, "labels", 0, kMany);
+    s.segments = get_integer(settings, "segments", 0, 1 << 16);
+    s.query_scale = get_float(settings, "query_scale");
+    s.embedding_scale = get_float(settings, "embedding_scale");
+    s.output_scale = get_float(settings, "output_scale");
+    s.norm_epsilon = get_float(settings, "norm_epsilon");
+    s.norm = (NormKind)get_integer(settings, "norm", 1, 3);
+    s.activation = (Activation)get_integer(settings, "activation", 0, 3);
+    s.pooler_activation = (Activation)get_integer(settings, "pooler_activation", 0, 4);
+    s.pooling = (Pooling)get_integer(settings, "pooling", 0, 2);
+    s.positions = (Positions)get_integer(settings, "positions", 0, 3);
+    s.bias = get_integer(settings, "bias", 0, 1);
+    s.output_bias = get_integer(settings, "output_bias", 0, 1);
+    s.pre_norm = get_integer(settings, "pre_norm", 0, 1);
+    s.final_norm = get_integer(settings, "final_norm", 0, 1);
+    s.gated = get_integer(settings, "gated", 0, 1);
+    s.embedding_norm = get_integer(settings, "embedding_norm", 0, 1);
+    s.int8 = get_integer(settings, "int8", 0, 1);
+    s.has_masked_head = get_integer(settings, "has_masked_head", 0, 1);
+    s.has_classifier = get_integer(settings, "has_classifier", 0, 1);
+    s.has_pooler = get_integer(settings, "has_pooler", 0, 1);
     return s;
 }
 
@@ -115,12 +115,12 @@ struct Computation {
 
 // ---- Search
 
-PyObject* hypothesis_tuple(const Hypothesis& found) {
+PyObject* hypothesis_tuple(const Hypothesis& hypothesis) {
     static const char* const kReasons[] = {"end", "length", "blocked"};
-    const Reference tokens(list_of(found.tokens, [](int token) { return PyLong_FromLong(token); }));
-    const Reference log_probs(list_of(found.log_probs, [](float x) { return PyFloat_FromDouble(x); }));
-    return Py_BuildValue("(OddOs)", tokens.get(), (double)found.score, (double)found.total, log_probs.get(),
-                         kReasons[(int)found.reason]);
+    const Reference tokens(list_of(hypothesis.tokens, [](int token) { return PyLong_FromLong(token); }));
+    const Reference log_probs(list_of(hypothesis.log_probs, [](float x) { return PyFloat_FromDouble(x); }));
+    return Py_BuildValue("(OddOs)", tokens.get(), (double)hypothesis.score, (double)hypothesis.total, log_probs.get(),
+                         kReasons[(int)hypothesis.reason]);
 }
 
 PyObject* result_list(const SearchResult& result) {
@@ -131,45 +131,45 @@ PyObject* result_list(const SearchResult& result) {
 PyObject* model_search(PyObject* self, Sequences sources, Array<const int32_t> limits, PyObject* options,
                        Array<const float> penalties, Array<const int32_t> suppressed, Sequences allowed,
                        PyObject* cancel_flags, Array<const double> deadlines) {
-    require(PyList_Check(cancel_flags), "a list of cancel flags");
+    require(PyList_Check(cancel_flags), "expected a list of cancel flags");
     std::deque<Array<const uint8_t>> cancelled;  // one byte, or None, for each source; none: no list
     for (Py_ssize_t i = 0; i < PyList_Size(cancel_flags); i++) cancelled.emplace_back(PyList_GetItem(cancel_flags, i));
     SearchSettings settings;
-    settings.beam_size = whole(options, "beam_size");
-    settings.n_best = whole(options, "n_best");
-    settings.min_length = whole(options, "min_length");
-    settings.end_id = whole(options, "end_id");
-    settings.start_id = whole(options, "start_id");
-    settings.threads = whole(options, "threads");
-    settings.batch_rows = whole(options, "batch_rows");
-    settings.stopping_rule = (StoppingRule)whole(options, "stopping_rule", 0, 2);
-    settings.want_scores = whole(options, "want_scores", 0, 1);
+    settings.beam_size = get_integer(options, "beam_size");
+    settings.n_best = get_integer(options, "n_best");
+    settings.min_length = get_integer(options, "min_length");
+    settings.end_id = get_integer(options, "end_id");
+    settings.start_id = get_integer(options, "start_id");
+    settings.threads = get_integer(options, "threads");
+    settings.batch_rows = get_integer(options, "batch_rows");
+    settings.stopping_rule = (StoppingRule)get_integer(options, "stopping_rule", 0, 2);
+    settings.want_scores = get_integer(options, "want_scores", 0, 1);
     settings.penalties.assign(penalties.data(), penalties.data() + penalties.size());
     settings.suppressed.assign(suppressed.data(), suppressed.data() + suppressed.size());
     std::sort(settings.suppressed.begin(), settings.suppressed.end());
     const size_t count = sources.lengths.size();
-    require(limits.size() == count, "a limit for each source");
-    require(cancelled.empty() || cancelled.size() == count, "a cancel flag for each source");
-    require(!deadlines || deadlines.size() == count, "a deadline for each source");
-    require(!allowed || allowed.lengths.size() == count, "a shortlist for each source");
+    require(limits.size() == count, "expected a limit for each source");
+    require(cancelled.empty() || cancelled.size() == count, "expected a cancel flag for each source");
+    require(!deadlines || deadlines.size() == count, "expected a deadline for each source");
+    require(!allowed || allowed.lengths.size() == count, "expected a shortlist for each source");
     std::vector<SearchRequest> requests(count);
     const int32_t *source = sources.ids.data(), *list = allowed.ids.data();
     for (size_t i = 0; i < count; i++) {
-        SearchRequest& asked = requests[i];
-        asked.ids = source;
-        asked.length = sources.lengths[i];
-        asked.limit = limits.data()[i];
-        source += asked.length;
+        SearchRequest& request = requests[i];
+        request.ids = source;
+        request.length = sources.lengths[i];
+        request.limit = limits.data()[i];
+        source += request.length;
         if (allowed) {
-            asked.allowed = list;
-            asked.num_allowed = allowed.lengths[i];
-            list += asked.num_allowed;
+            request.allowed = list;
+            request.num_allowed = allowed.lengths[i];
+            list += request.num_allowed;
         }
         if (!cancelled.empty() && cancelled[i]) {
-            require(cancelled[i].size() == 1, "a cancel flag of one byte");
-            asked.cancelled = cancelled[i].data();
+            require(cancelled[i].size() == 1, "expected a cancel flag of one byte");
+            request.cancelled = cancelled[i].data();
         }
-        asked.deadline = deadlines ? deadlines.data()[i] : 0;
+        request.deadline = deadlines ? deadlines.data()[i] : 0;
     }
     std::vector<SearchResult> results;
     {
@@ -214,7 +214,7 @@ PyObject* model_encode(PyObject* self, Sequences sources) {
 PyObject* model_start(PyObject* self, PyObject* sources, int sentences, int width) {
     const Model& model = *of(self).model;
     const bool has_encoder = model.settings.architecture == Architecture::encoder_decoder;
-    require(has_encoder == (sources != Py_None), "sources are for models with an encoder");
+    require(has_encoder == (sources != Py_None), "expected sources if and only if the model has an encoder");
     auto handle = std::make_unique<StateHandle>(self);
     std::shared_ptr<const Sources> encoded;
     if (has_encoder) encoded = from_capsule<SourcesHandle>(sources, kSources, self).value;
@@ -227,14 +227,15 @@ void model_step(PyObject* self, PyObject* capsule, Array<const int32_t> tokens, 
     BorrowedState state(self, capsule);
     const Model& model = *of(self).model;
     const size_t rows = state->rows();
-    require(count >= 1 && tokens.size() == rows * count, "tokens for each row");
+    require(count >= 1 && tokens.size() == rows * count,
+            "expected the same number of tokens, at least one, for each row");
     const size_t blocks = all_positions ? rows * count : rows;
-    require(log_probs.size() == blocks * state->num_outputs, "log_probs has another size");
+    require(log_probs.size() == blocks * state->num_outputs, "log_probs does not have the expected size");
     if (attention) {
         require(state->sources != nullptr, "this model has no cross-attention");
         size_t size = 0;
         for (int sentence : state->sentences) size += state->sources->sources[sentence].length;
-        require(attention.size() == size * count * model.settings.heads, "attention has another size");
+        require(attention.size() == size * count * model.settings.heads, "attention does not have the expected size");
     }
     WithoutGil without;
     BorrowedWorker worker(*of(self).pool);
@@ -254,12 +255,12 @@ void model_restrict(PyObject* self, PyObject* capsule, Sequences allowed) {
 void model_score(PyObject* self, Sequences sources, Sequences targets, int start_id, Array<float> log_probs, int layer,
                  Array<float> attention, int threads) {
     const Model& model = *of(self).model;
-    require(log_probs.size() == targets.ids.size(), "log_probs has another size");
-    require(sources.lengths.size() == targets.lengths.size(), "a target for each source");
+    require(log_probs.size() == targets.ids.size(), "log_probs does not have the expected size");
+    require(sources.lengths.size() == targets.lengths.size(), "expected a target for each source");
     if (attention) {
         size_t size = 0;
         for (size_t i = 0; i < sources.lengths.size(); i++) size += (size_t)sources.lengths[i] * targets.lengths[i];
-        require(attention.size() == size * model.settings.heads, "attention has another size");
+        require(attention.size() == size * model.settings.heads, "attention does not have the expected size");
     }
     Computation run(self, threads);
     score_targets(model, run.execution, sources.ids.data(), sources.lengths, targets.ids.data(), targets.lengths,
@@ -272,14 +273,14 @@ void model_encode_texts(PyObject* self, Sequences texts, int kind, Array<float> 
     const Model& model = *of(self).model;
     require(kind >= 0 && kind <= (int)EncoderOutput::tags, "unknown output");
     require(out.size() == encoder_output_size(model, (EncoderOutput)kind, texts.lengths),
-            "the output has another size");
+            "the output does not have the expected size");
     Computation run(self, threads);
     encode_texts(model, run.execution, texts.ids.data(), texts.lengths, (EncoderOutput)kind, out.data());
 }
 
 void model_predict_masked(PyObject* self, Sequences texts, Array<const int32_t> rows, Array<float> out, int threads) {
     const Model& model = *of(self).model;
-    require(out.size() == rows.size() * model.settings.vocabulary, "the output has another size");
+    require(out.size() == rows.size() * model.settings.vocabulary, "the output does not have the expected size");
     const std::vector<int> positions(rows.data(), rows.data() + rows.size());
     Computation run(self, threads);
     predict_masked(model, run.execution, texts.ids.data(), texts.lengths, positions, out.data());

@@ -19,7 +19,8 @@ struct Interrupted {};
 
 // Calls `work(is_caller)` on the calling thread and on up to `count` - 1 others. After an exception `stop` is set,
 // at which `work` must return soon; the first exception is thrown again when all have returned. While the caller waits
-// for the others it polls `is_interrupted`. If the system has no more threads or no memory for them, fewer do the work.
+// for the others it polls `is_interrupted`. If the system has no more threads or no memory for them, fewer threads
+// work.
 inline void run_threads(size_t count, std::atomic<bool>& stop, const std::function<bool()>& is_interrupted,
                         const std::function<void(bool)>& work) {
     std::exception_ptr error;
@@ -69,7 +70,7 @@ inline void run_threads(size_t count, std::atomic<bool>& stop, const std::functi
 // since a matrix product takes less time than waking a sleeping thread; they end with the team.
 class Team {
   public:
-    // With `count` members; fewer if the system has no more threads or no memory for them.
+    // Creates a team of `count` members, or of fewer if the system has no more threads or no memory for them.
     explicit Team(int count) {
         try {
             helpers_.reserve(count);
@@ -97,7 +98,7 @@ class Team {
     int size() const { return (int)helpers_.size() + 1; }
 
   private:
-    // Other threads get the core now and then, in case there are more threads than cores.
+    // Yields the CPU now and then, in case there are more threads than cores.
     template <typename Condition>
     static void wait_until(Condition is_met) {
         for (int tries = 1; !is_met(); tries++)

@@ -2,7 +2,7 @@
 //
 // An int8 product is exact: sums are 32-bit integers, and one fused multiply-add turns a sum into
 // scale(row) scale(column) sum + bias. VNNI multiplies unsigned by signed bytes, hence weights are stored plus 128 and
-// 128 times the sum of the row is taken off. Without VNNI no product of bytes is free of saturation: the integers of
+// 128 times the sum of the row is subtracted. Without VNNI no product of bytes is free of saturation: the integers of
 // activations are stored as 16 bits, and weights are widened to 16 bits when a tile loads them.
 #pragma once
 

@@ -1,15 +1,16 @@
 // Greedy and beam search, for many sentences at once.
 //
-// Each thread keeps a batch of sentences at work. A sentence leaves when its search is over and the next one takes its
-// slots, so rows of different sentences may be at different positions. At each step all rows go through the decoder
-// together; then every sentence decides on its own. No decision depends on what else is in the batch.
+// Each thread searches a batch of sentences. A sentence leaves the batch when its search is over, and the next one
+// takes its slots, so rows of different sentences may be at different positions. At each step all rows go through the
+// decoder together; then every sentence decides on its own. No decision depends on what else is in the batch.
 //
 // One step of one sentence with beam size W: candidates are ordered by total (sum of log-probabilities, float32), then
 // hypothesis, then token id; with W = 1 by the token's log-probability, then token id. An end token among the best W
 // candidates finishes its hypothesis, the best W others continue; at the length limit the best W finish unchanged. A
-// search is over when W hypotheses are finished (beam_finished), or when moreover the best unfinished total divided by
-// the length penalty of the limit (cannot_improve) or of the present length (no_better_now) is not above the worst of
-// the best W finished scores. clearhead/decoding/search.py does the same operations on NumPy arrays, with more options.
+// search is over when W hypotheses are finished (beam_finished); the other rules also require that the best unfinished
+// total, divided by the length penalty of the limit (cannot_improve) or of the current length (no_better_now), is not
+// above the worst of the best W finished scores. clearhead/decoding/search.py does the same operations on NumPy arrays,
+// with more options.
 #pragma once
 
 #include <array>
@@ -28,11 +29,11 @@ enum class FinishReason { end, length, blocked };
 
 struct SearchSettings {
     int beam_size = 1, n_best = 1, min_length = 0, end_id = 0, start_id = 0, threads = 1;
-    int batch_rows = 0;  // rows that a thread decodes together; 0: chosen
+    int batch_rows = 0;  // rows that a thread decodes together; 0: set by the core
     // Weights of at least this many bytes come from memory at every step, so as many rows as possible share each read.
     size_t large_weights = size_t{32} << 20;
     StoppingRule stopping_rule = StoppingRule::beam_finished;
-    // False: hypotheses need no probabilities. Greedy search then compares logits and leaves the softmax out; its
+    // False: hypotheses need no probabilities. Greedy search then compares logits and skips the softmax; its
     // hypotheses have no log_probs, and NaN as total and score.
     bool want_scores = true;
     std::vector<float> penalties;  // a score is total / penalties[length], the end token included in the length
@@ -56,11 +57,11 @@ struct Hypothesis {
 };
 
 struct SearchResult {
-    std::vector<Hypothesis> hypotheses;  // best first; none: the model gave no finite probabilities
+    std::vector<Hypothesis> hypotheses;  // best first; empty if the model returned no finite probabilities
     bool cancelled = false;
 };
 
-// Buffers of one thread, kept by the model for the next call.
+// Buffers of one thread, which the model stores for the next call.
 struct Worker {
     Workspace work;
     KVCache cache;
@@ -75,9 +76,9 @@ class WorkerPool {
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
-    // Return an idle worker, or a new one.
+    // Returns an idle worker, or a new one.
     std::unique_ptr<Worker> take();
-    // Keeps the worker; frees it if all slots are taken.
+    // Stores the worker, or frees it if all slots are in use.
     void put_back(std::unique_ptr<Worker> worker) noexcept;
 
   private:

@@ -10,7 +10,7 @@
 namespace clearhead::KERNELS_NAMESPACE {
 
 ALWAYS_INLINE void insert(VocabularyScan& scan, float logit, int token) {
-    int slot = scan.found < scan.wanted ? scan.found++ : scan.wanted - 1;
+    int slot = scan.num_candidates < scan.max_candidates ? scan.num_candidates++ : scan.max_candidates - 1;
     for (; slot > 0 && scan.best[slot - 1].logit < logit; slot--) scan.best[slot] = scan.best[slot - 1];
     scan.best[slot] = {logit, token};
 }
@@ -33,17 +33,18 @@ static void scan(VocabularyScan& scan, float* logits, int count, int first, cons
     }
     store(scan.lanes, total);
     for (int i = 0; i < num_banned; i++) logits[banned[i]] = -__builtin_inff();
-    if (!scan.wanted) return;
-    float least = scan.found == scan.wanted ? scan.best[scan.wanted - 1].logit : -__builtin_inff();
-    if (!(top > least)) return;
+    if (!scan.max_candidates) return;
+    float lowest =
+        scan.num_candidates == scan.max_candidates ? scan.best[scan.max_candidates - 1].logit : -__builtin_inff();
+    if (!(top > lowest)) return;
     for (int i = 0; i < count; i += kLanes) {
-        unsigned higher = greater(load(logits + i), all(least));
+        unsigned higher = greater(load(logits + i), all(lowest));
         while (higher) {
             int lane = __builtin_ctz(higher);
             higher &= higher - 1;
-            if (!(logits[i + lane] > least)) continue;
+            if (!(logits[i + lane] > lowest)) continue;
             insert(scan, logits[i + lane], first + i + lane);
-            if (scan.found == scan.wanted) least = scan.best[scan.wanted - 1].logit;
+            if (scan.num_candidates == scan.max_candidates) lowest = scan.best[scan.max_candidates - 1].logit;
         }
     }
 }

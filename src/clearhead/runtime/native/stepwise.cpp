@@ -63,8 +63,8 @@ static void check_lengths(const std::vector<int>& lengths, int limit) {
             throw std::invalid_argument("a sequence is empty or longer than max_positions");
 }
 
-// The logarithm of the sum of exponentials of each row's logits. Calls take(row, column, logits, count) for each block
-// of logits while it is in the cache; `column` is the first of its `count` columns.
+// Returns the logarithm of the sum of exponentials of each row's logits. Calls take(row, column, logits, count) for
+// each block of logits while it is in the cache; `column` is the first of its `count` columns.
 template <typename Take>
 static std::vector<float> log_sums(const Model& model, Worker& worker, const Activations& states, int rows,
                                    const Linear& output, Take take) {
@@ -87,7 +87,7 @@ static std::vector<float> log_sums(const Model& model, Worker& worker, const Act
     return sums;
 }
 
-// log_probs[row * stride + column] of all rows.
+// Writes the log-probabilities of all rows to log_probs[row * stride + column].
 static void log_softmax(const Model& model, Worker& worker, const Activations& states, int rows, const Linear& output,
                         float* log_probs, size_t stride) {
     auto copy = [&](int row, int column, const float* logits, int count) {
@@ -147,14 +147,15 @@ void step_state(const Model& model, Worker& worker, DecoderState& state, const i
             rows.push_back({tokens[r * count + t], state.position + t, (int)r, 0, ancestors.data(), source});
     }
     Activations states = model.decode(worker.work, rows, state.cache, attention_layer, attention);
-    // Rows whose log-probabilities are wanted: all, or the last of each hypothesis.
+    // Number of rows per hypothesis whose log-probabilities are returned: all, or the last one.
     const int each = all_positions ? count : 1;
     const size_t columns = state.num_outputs;
     const bool is_at_once = state.outputs.empty() && each == count;
     if (is_at_once) log_softmax(model, worker, states, (int)rows.size(), model.output, log_probs, columns);
     for (size_t r = 0; !is_at_once && r < state.rows(); r++, log_probs += each * columns) {
         const Linear& output = state.outputs.empty() ? model.output : state.outputs[state.sentences[r]]->linear;
-        std::fill_n(log_probs, each * columns, -INFINITY);  // columns that only other sentences have
+        std::fill_n(log_probs, each * columns,
+                    -INFINITY);  // the columns that only longer shortlists of other sentences have
         log_softmax(model, worker, from_row(states, (int)((r + 1) * count - each)), each, output, log_probs, columns);
     }
     state.position += count;  // at the end: a step that throws has appended nothing
@@ -165,7 +166,8 @@ void reorder_state(DecoderState& state, const int32_t* rows, size_t count) {
     std::vector<std::vector<uint16_t>> ancestors;
     std::vector<int> sentences;
     for (size_t i = 0; i < count; i++) {
-        if (rows[i] < 0 || (size_t)rows[i] >= state.rows()) throw std::invalid_argument("there is no such row");
+        if (rows[i] < 0 || (size_t)rows[i] >= state.rows())
+            throw std::invalid_argument("there is no such row in the state");
         ancestors.push_back(state.ancestors[rows[i]]);
         sentences.push_back(state.sentences[rows[i]]);
     }
@@ -199,7 +201,8 @@ void score_targets(const Model& model, Execution& execution, const int32_t* ids,
     if (start_id < 0 || start_id >= model.settings.vocabulary) throw std::invalid_argument("unknown start id");
     check_lengths(target_lengths, model.settings.max_positions);
     if (has_encoder ? lengths.size() != target_lengths.size() : lengths != target_lengths)
-        throw std::invalid_argument(has_encoder ? "a target for each source" : "a target for each token");
+        throw std::invalid_argument(has_encoder ? "expected a target for each source"
+                                                : "expected a target token for each source token");
     if (attention && (!has_encoder || attention_layer < 0 || attention_layer >= model.settings.decoder_layers))
         throw std::invalid_argument("this layer has no cross-attention");
     const std::vector<size_t> source_starts = running_sums(lengths);
@@ -244,7 +247,7 @@ size_t encoder_output_size(const Model& model, EncoderOutput kind, const std::ve
     return rows * (needs_labels(kind) ? model.settings.labels : model.settings.width);
 }
 
-// One vector for a sequence of states: the first, the last, or the mean, added in the order of the positions.
+// Computes one vector per sequence: the first state, the last, or the mean, summed in the order of the positions.
 static void pool(const Activations& states, int length, Pooling pooling, float* out) {
     const float* from = states.values + (pooling == Pooling::last ? (size_t)(length - 1) * states.stride : 0);
     std::copy_n(from, states.width, out);

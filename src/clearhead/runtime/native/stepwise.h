@@ -27,7 +27,8 @@ struct DecoderState {
     size_t rows() const { return sentences.size(); }
 };
 
-// How a call computes: with `threads` threads; `is_interrupted` is called on the calling thread between batches.
+// Resources of a call: a pool of buffers and a number of threads. `is_interrupted` is called on the calling thread
+// between batches.
 struct Execution {
     WorkerPool& pool;
     int threads;
@@ -42,25 +43,25 @@ std::unique_ptr<DecoderState> start_state(const Model& model, std::shared_ptr<co
 // token, or with `all_positions` one per token. `attention`: see Model::decode.
 void step_state(const Model& model, Worker& worker, DecoderState& state, const int32_t* tokens, int count,
                 bool all_positions, float* log_probs, int attention_layer, float* attention);
-// Row i continues row rows[i]; rows may be repeated and dropped.
+// Replaces row i by row rows[i]; rows may be repeated and dropped.
 void reorder_state(DecoderState& state, const int32_t* rows, size_t count);
-// Only some tokens are allowed, for each sentence its own: log-probabilities are normalized over them. Rows with fewer
-// tokens than others get -infinity behind.
+// Restricts each sentence to its list of tokens, over which log-probabilities are then normalized. Rows with a shorter
+// list than others are padded with -infinity.
 void restrict_state(const Model& model, DecoderState& state, const int32_t* tokens, const std::vector<int>& counts);
 
-// The log-probability of each target token, one after the other: given the source and the target tokens before it, or,
-// without an encoder, given the source tokens up to the target's own index. `attention`: per target token a block
-// [heads][source length].
+// Computes the log-probability of each target token, given the source and the target tokens before it, or, without an
+// encoder, given the source tokens up to the same index. `attention`: one block [heads][source length] per target
+// token.
 void score_targets(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
                    const int32_t* targets, const std::vector<int>& target_lengths, int start_id, float* log_probs,
                    int attention_layer, float* attention);
 
 enum class EncoderOutput { states, mean, pooled, classes, tags };
-// Floats that encode_texts writes: per token (states, tags) or per sequence.
+// Returns the number of floats that encode_texts writes; it writes one row per token (states, tags) or per sequence.
 size_t encoder_output_size(const Model& model, EncoderOutput kind, const std::vector<int>& lengths);
 void encode_texts(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
                   EncoderOutput kind, float* out);
-// Log-probabilities of the vocabulary at some rows (tokens, counted over all sequences).
+// Computes log-probabilities of the vocabulary at some rows (token indices, counted over all sequences).
 void predict_masked(const Model& model, Execution& execution, const int32_t* ids, const std::vector<int>& lengths,
                     const std::vector<int>& rows, float* log_probs);
 

@@ -35,21 +35,21 @@ float* Preparation::floats(size_t count) {
     return floats_.back().data();
 }
 
-// Places of output n and input k of a prepared layer.
-static size_t float_place(const Linear& layer, int n, int k) {
+// Indices of the weight of output n and input k in a prepared layer.
+static size_t float_index(const Linear& layer, int n, int k) {
     return ((size_t)(n / kPanel) * layer.inputs + k) * kPanel + n % kPanel;
 }
-static size_t byte_place(const Linear& layer, int n, int k) {
+static size_t byte_index(const Linear& layer, int n, int k) {
     return (((size_t)(n / kPanel) * (layer.inputs / 4) + k / 4) * kPanel + n % kPanel) * 4 + k % 4;
 }
 
-// Prepared layers are read-only for everybody but the Preparation that owns their memory.
+// Prepared layers are read-only, except for the Preparation that owns their memory.
 template <typename T>
 static T* writable(const T* owned) {
     return const_cast<T*>(owned);
 }
 
-// A layer of zeros; `inputs` is padded.
+// Returns a layer of zeros; `inputs` is the padded number.
 Linear Preparation::allocate(int inputs, int outputs, bool int8) {
     Linear layer;
     layer.inputs = inputs;
@@ -87,7 +87,7 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
             if (part.bias) bias[column] = part.bias[n] * part.factor;
             if (!int8) {
                 for (int k = 0; k < inputs.size(); k++)
-                    weight[float_place(layer, column, inputs.at(k))] = row[k] * part.factor;
+                    weight[float_index(layer, column, inputs.at(k))] = row[k] * part.factor;
                 continue;
             }
             float largest = 0, zero = 0;
@@ -100,7 +100,7 @@ Linear Preparation::linear(const std::vector<LinearPart>& parts, const Axis& inp
             if (!(zero == 0)) continue;  // every output is NaN
             for (int k = 0; k < inputs.size(); k++) {
                 float steps = std::nearbyint(row[k] * part.factor * (127 / largest));
-                bytes[byte_place(layer, column, inputs.at(k))] = (uint8_t)(128 + (int)steps);
+                bytes[byte_index(layer, column, inputs.at(k))] = (uint8_t)(128 + (int)steps);
             }
         }
     return layer;
@@ -118,14 +118,14 @@ Linear Preparation::select(const Linear& layer, const int* indices, int count) {
     for (int n = 0; n < count; n++) {
         writable(some.bias)[n] = layer.bias[indices[n]];
         if (layer.weight) {
-            const float* from = layer.weight + float_place(layer, indices[n], 0);
-            float* to = writable(some.weight) + float_place(some, n, 0);
+            const float* from = layer.weight + float_index(layer, indices[n], 0);
+            float* to = writable(some.weight) + float_index(some, n, 0);
             for (int k = 0; k < layer.inputs; k++) to[(size_t)k * kPanel] = from[(size_t)k * kPanel];
         } else {
             writable(some.scale)[n] = layer.scale[indices[n]];
             for (int k = 0; k < layer.inputs; k += 4)
-                std::memcpy(writable(some.weight_plus_128) + byte_place(some, n, k),
-                            layer.weight_plus_128 + byte_place(layer, indices[n], k), 4);
+                std::memcpy(writable(some.weight_plus_128) + byte_index(some, n, k),
+                            layer.weight_plus_128 + byte_index(layer, indices[n], k), 4);
         }
     }
     return some;
@@ -147,19 +147,19 @@ const float* Preparation::copy(const float* data, size_t count) {
 
 size_t Preparation::bytes() const {
     size_t total = 0;
-    for (const auto& each : floats_) total += each.size() * sizeof(float);
-    for (const auto& each : bytes_) total += each.size();
+    for (const auto& buffer : floats_) total += buffer.size() * sizeof(float);
+    for (const auto& buffer : bytes_) total += buffer.size();
     return total;
 }
 
 void copy_output_weights(const Linear& layer, int index, float factor, float* out) {
     if (layer.weight) {
-        const float* from = layer.weight + float_place(layer, index, 0);
+        const float* from = layer.weight + float_index(layer, index, 0);
         for (int k = 0; k < layer.inputs; k++) out[k] = from[(size_t)k * kPanel] * factor;
     } else {
         const float step = layer.scale[index] * factor;
         for (int k = 0; k < layer.inputs; k++)
-            out[k] = (float)((int)layer.weight_plus_128[byte_place(layer, index, k)] - 128) * step;
+            out[k] = (float)((int)layer.weight_plus_128[byte_index(layer, index, k)] - 128) * step;
     }
 }
 

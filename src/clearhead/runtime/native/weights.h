@@ -13,13 +13,13 @@ namespace clearhead {
 
 inline int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// A float32 tensor that somebody else owns.
+// A view of a float32 tensor whose memory the caller owns.
 struct Tensor {
     const float* data = nullptr;
     std::vector<size_t> shape;
 };
 
-// Named tensors. Throws std::invalid_argument where one is missing or has another shape than the settings say.
+// Named tensors. `get` throws std::invalid_argument if a tensor is missing or does not have the expected shape.
 class Tensors {
   public:
     void add(std::string name, Tensor tensor) { tensors_[std::move(name)] = std::move(tensor); }
@@ -48,16 +48,16 @@ struct LinearPart {
     float factor = 1;
 };
 
-// Owns everything that is prepared; the structs that it returns point into it.
+// Owner of all prepared weights; the structs that it returns point into its memory.
 class Preparation {
   public:
     explicit Preparation(bool int8) : int8_(int8) {}
 
-    // Several matrices below each other as one layer: outputs are stored where their axes say.
+    // Combines several matrices into one layer; the axis of each part defines where its outputs are stored.
     Linear linear(const std::vector<LinearPart>& parts, const Axis& inputs, bool may_quantize = true);
-    // The projection to the vocabulary. Columns that pad it get no logit.
+    // Prepares the projection to the vocabulary. Columns of padding have the logit kNoLogit.
     Linear vocabulary(const float* weight, const float* bias, int outputs, int inputs);
-    // The outputs `indices` of a layer as a separate layer. Columns that pad it get no logit.
+    // Copies the outputs `indices` of a layer to a new layer. Columns of padding have the logit kNoLogit.
     Linear select(const Linear& layer, const int* indices, int count);
     const float* rows(const float* data, int count, int width);  // each row padded
     const float* copy(const float* data, size_t count);

@@ -1,4 +1,4 @@
-// Colors of weights: lightness increases in equal steps (OKLCH), so that equal differences look equal, in light and dark.
+// Colors of weights in the light and dark theme. Lightness in OKLCH changes in equal steps, so that equal differences of weight look equal.
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
 function fromOklch(lightness, chroma, hue) {
@@ -34,7 +34,7 @@ const theme = () => (isDark() ? "dark" : "light");
 const index = (x) => Math.min(255, Math.max(0, Math.round(255 * x)));
 export const sequential = (x) => SEQUENTIAL[theme()][index(x)];
 export const diverging = (x) => DIVERGING[theme()][index((x + 1) / 2)]; // from -1 to 1
-// The same colors as 32-bit pixels of a canvas: one write per cell.
+// The same colors as 32-bit pixel values, with which a canvas needs one write per cell.
 const pixels = (colors) => Uint32Array.from(colors, ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
 const PIXELS = new Map([[sequential, { light: pixels(SEQUENTIAL.light), dark: pixels(SEQUENTIAL.dark) }], [diverging, { light: pixels(DIVERGING.light), dark: pixels(DIVERGING.dark) }]]);
 export function painter(color = sequential) {
@@ -42,9 +42,9 @@ export function painter(color = sequential) {
   return color === diverging ? (x) => table[index((x + 1) / 2)] : (x) => table[index(x)];
 }
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
-export const hex = (rgb) => `#${rgb.map((c) => c.toString(16).padStart(2, "0")).join("")}`;
-const inks = {}; // cached per theme: getComputedStyle is slow
-export const ink = (name) => (inks[`${theme()} ${name}`] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
-// Black or white text, for readability on a colored cell.
+// The value of a color variable of style.css; cached per theme, because getComputedStyle is slow.
+const themeColors = {};
+export const themeColor = (name) => (themeColors[`${theme()} ${name}`] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+// Black or white, whichever has the higher contrast (WCAG) to the color of the cell.
 const linear = (c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
-export const textColorOn = ([r, g, b]) => (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.179 ? "#000000" : "#ffffff"); // the higher contrast
+export const textColorOn = ([r, g, b]) => (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) > 0.179 ? "#000000" : "#ffffff");

@@ -1,6 +1,6 @@
-// Export of any drawing or card of the page: as SVG, or as PNG at twice its size.
+// Export of a drawing or card of the page as SVG, or as PNG with twice its width and height.
 import { button, el, svg } from "./draw.js";
-import { ink } from "./palette.js";
+import { themeColor } from "./palette.js";
 import { snapshot } from "./snapshot.js";
 
 const MAX_PIXELS = 12000; // per side of a PNG; browsers limit the size of canvases
@@ -12,7 +12,7 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-// The drawing itself, or a snapshot of any other element.
+// Returns an SVG drawing unchanged, and a snapshot of any other element.
 const toSvg = (element) => (element instanceof SVGSVGElement ? element : snapshot(element));
 
 export function svgText(element) {
@@ -20,7 +20,7 @@ export function svgText(element) {
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("font-family", "system-ui, 'DejaVu Sans', sans-serif");
   for (const focusable of copy.querySelectorAll("[tabindex]")) focusable.removeAttribute("tabindex");
-  copy.prepend(svg("rect", { width: "100%", height: "100%", fill: ink("card") }));
+  copy.prepend(svg("rect", { width: "100%", height: "100%", fill: themeColor("card") }));
   return new XMLSerializer().serializeToString(copy);
 }
 
@@ -39,10 +39,11 @@ export async function png(element) {
   } finally { URL.revokeObjectURL(url); }
 }
 
-export function saveButtons(find, name) {
+// Returns the buttons that save an element; `getElement` finds it at the click, because panels replace their elements.
+export function saveButtons(getElement, name) {
   return el("span", { class: "saves" },
-    button("SVG", () => download(`${name}.svg`, new Blob([svgText(find())], { type: "image/svg+xml" })), { "aria-label": `SVG: save ${name}`, title: `Save ${name} as SVG` }),
-    button("PNG", async () => download(`${name}.png`, await png(find())), { "aria-label": `PNG: save ${name}`, title: `Save ${name} as PNG` }));
+    button("SVG", () => download(`${name}.svg`, new Blob([svgText(getElement())], { type: "image/svg+xml" })), { "aria-label": `SVG: save ${name}`, title: `Save ${name} as SVG` }),
+    button("PNG", async () => download(`${name}.png`, await png(getElement())), { "aria-label": `PNG: save ${name}`, title: `Save ${name} as PNG` }));
 }
 
 export function json(name, value) { download(`${name}.json`, new Blob([JSON.stringify(value)], { type: "application/json" })); }

@@ -1,4 +1,4 @@
-// A card of the page as one SVG: boxes, texts, canvases and drawings at their positions, also those scrolled out of view.
+// Conversion of a card of the page to one SVG with its boxes, texts, canvases and drawings, including those scrolled out of view.
 import { svg } from "./draw.js";
 
 const EXCLUDED = ".saves, select, input, textarea, dialog"; // controls
@@ -11,7 +11,7 @@ function drawBox(element, style, toDrawing) {
   return svg("rect", { ...toDrawing(element.getBoundingClientRect()), rx: Math.min(8, parseFloat(style.borderTopLeftRadius) || 0), fill: isFilled ? fill : "none", stroke: width ? style.borderTopColor : null, opacity: style.opacity });
 }
 
-// The words of a text node, one element per line of text.
+// Returns one text element per displayed line of a text node.
 function drawText(node, style, toDrawing) {
   const lines = [];
   const range = document.createRange();
@@ -44,7 +44,7 @@ function drawChildren(parent, toDrawing) {
 }
 
 export function snapshot(element) {
-  element.classList.add("whole"); // nothing scrolls while the element is measured; this state is never painted
+  element.classList.add("whole"); // shows scrolled content while positions are measured; removed before the next frame
   try {
     const frame = element.getBoundingClientRect();
     const toDrawing = (box) => ({ x: box.left - frame.left + 8, y: box.top - frame.top + 8, width: box.width, height: box.height });

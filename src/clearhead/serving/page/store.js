@@ -1,11 +1,11 @@
-// The state of the page, which is also in the address: a link shows the same page.
+// The state of the page. It is stored in the address, so that a link opens the same view.
 const DEFAULTS = {
   model: "", text: "", target: "", beam_size: "", length_penalty: "", tokens: "", prefix: "", hypothesis: "0", ablated: "", positions: "", image: "",
   tab: "attention", kind: "", layer: "0", head: "0", row: "", column: "", keys: "", view: "both", hide: "", sort: "layer",
   step: "", node: "", block: "", whatif: "", all_heads: "", edited_text: "", second_model: "", second_text: "", dimension: "0", output: "0", theme: "",
 };
-// The keys of which a change requires a new trace.
-export const REQUEST = ["model", "text", "target", "beam_size", "length_penalty", "tokens", "prefix", "hypothesis", "ablated", "positions", "image"];
+// Keys whose changes require a new trace.
+export const TRACE_KEYS = ["model", "text", "target", "beam_size", "length_penalty", "tokens", "prefix", "hypothesis", "ablated", "positions", "image"];
 
 function readAddress() {
   const values = { ...DEFAULTS };
@@ -18,7 +18,7 @@ const listeners = [];
 
 export function listen(listener) { listeners.push(listener); }
 
-// remember: add an entry to the browser's history; quiet: do not call the listeners.
+// Changes the state and the address. remember: add an entry to the browser's history; quiet: do not call the listeners.
 export function set(changes, { remember = false, quiet = false } = {}) {
   const changed = new Set();
   for (const [key, value] of Object.entries(changes)) {

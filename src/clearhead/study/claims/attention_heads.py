@@ -44,7 +44,7 @@ SCALED, UNSCALED = "scaled", "not scaled"
 
 
 def _entropy_change(runs: SeedNumbers) -> float:
-    """Return the entropy at the largest d_k relative to the smallest d_k, with scaling."""
+    """Return the entropy at the largest d_k divided by that at the smallest d_k, with scaling."""
     first, last = first_and_last(runs[SCALED], "entropy")
     return last / first
 
@@ -60,12 +60,13 @@ def _unscaled_share(runs: SeedNumbers, name: str) -> float:
 SCALING_RULE = DecisionRule(
     (
         Requirement("with scaling, entropy at the largest d_k relative to the smallest", _entropy_change, 0.9, 0.5,
-                    "nothing should depend on d_k"),
+                    "the entropy should not depend on d_k"),
         Requirement("without scaling, entropy at the largest d_k as a fraction of the scaled one",
-                    lambda runs: _unscaled_share(runs, "entropy"), 0.5, 0.9, "saturated: half of the entropy is lost"),
+                    lambda runs: _unscaled_share(runs, "entropy"), 0.5, 0.9,
+                    "the softmax counts as saturated if half of the entropy is lost"),
         Requirement("without scaling, gradient through the softmax as a fraction of the scaled one",
                     lambda runs: _unscaled_share(runs, "gradient"), 0.34, 0.9,
-                    "vanished: at most a third of the gradient remains"),
+                    "the gradient counts as vanished if at most a third remains"),
     )
 )  # fmt: skip
 SCALING_INFO = StudyInfo(
@@ -156,7 +157,10 @@ class AttentionScalingStudy:
         def series(name: str) -> list[Series]:
             return [findings.sweep_series(kind, name, self.key_dims) for kind in self.conditions]
 
-        untrained = [Series(f"{one.label}, untrained network", one.points) for one in series("untrained_entropy")]
+        untrained = [
+            Series(f"{untrained_series.label}, untrained network", untrained_series.points)
+            for untrained_series in series("untrained_entropy")
+        ]
         return [
             Chart("scaling-entropy", f"Entropy of the softmax over {self.keys} keys", "d_k", "nats",
                   [*series("entropy"), *untrained], log_x=True),
@@ -191,11 +195,14 @@ def _distance_range(runs: SeedNumbers) -> float:
 HEADS_RULE = DecisionRule(
     (
         Requirement("one head is worse than the best count (nats per token)",
-                    lambda runs: _nats_above_best(runs, "fewest"), 0.02, 0.0, "size of the differences in the paper"),
+                    lambda runs: _nats_above_best(runs, "fewest"), 0.02, 0.0,
+                    "the differences in the paper have this size"),
         Requirement("the largest number of heads is worse than the best count (nats per token)",
-                    lambda runs: _nats_above_best(runs, "most"), 0.02, 0.0, "size of the differences in the paper"),
+                    lambda runs: _nats_above_best(runs, "most"), 0.02, 0.0,
+                    "the differences in the paper have this size"),
         Requirement("some heads attend far, some near (difference of their mean distances in one model, in positions)",
-                    _distance_range, 2.0, 0.5, "two words are a different context, half a word is not"),
+                    _distance_range, 2.0, 0.5,
+                    "heads that differ by two words see other contexts, by half a word the same"),
     )
 )  # fmt: skip
 HEADS_INFO = StudyInfo(

@@ -30,7 +30,7 @@ UNMASKED = "no mask"
 
 
 def _largest(runs: SeedNumbers, name: str) -> float:
-    """Return the largest value over all lengths of the masked networks."""
+    """Return the largest value over the masked networks and all lengths."""
     return max(value for kind in MASKED for value in sweep(runs[kind], name).values())
 
 
@@ -42,7 +42,7 @@ RULE = DecisionRule(
                     lambda runs: _largest(runs, "future_gradient"), 0.0, 1e-12, "exp(-inf) is exactly 0"),
         Requirement("without the mask there is a gradient from future positions (smallest norm over the lengths)",
                     lambda runs: min(sweep(runs[UNMASKED], "future_gradient").values()), 1e-9, 0.0,
-                    "otherwise the probe could not detect anything"),
+                    "otherwise the measurement could not detect anything"),
         Requirement("one pass over n positions equals n passes over prefixes of increasing length",
                     lambda runs: _largest(runs, "difference"), 1e-9, 1e-5,
                     "relative difference in float64, where kernels differ by rounding error"),

@@ -1,8 +1,8 @@
 """C15: the same blocks scale to more than 10^11 parameters: training cost by size, from measurements.
 
-Networks are built and trained up to the size that a cell can train, and built on torch's meta device (shapes without
-values) beyond it. torch counts the floating-point operations of one forward and backward pass; the time is measured.
-From these figures and a table of assumptions follows the time to train each size on one machine and on many.
+Networks up to the size that a cell can train are built and trained; larger ones are built on torch's meta device, which
+has shapes without values. torch counts the floating-point operations of one forward and backward pass; the time is
+measured. These numbers and a table of assumptions give the time to train each size on one machine and on many.
 
 B batch, T tokens, M, D the shape of a matrix product
 """
@@ -182,10 +182,10 @@ def _memory_error(runs: SeedNumbers) -> float:
 RULE = DecisionRule(
     (
         Requirement("the same blocks build a network of more than 10^11 parameters (largest size)",
-                    lambda runs: _largest_size(runs)["parameters"], 1e11, 1e10, "stated by the claim"),
-        Requirement("its operations match 6 x parameters x tokens (ratio)",
+                    lambda runs: _largest_size(runs)["parameters"], 1e11, 1e10, "the claim states this number"),
+        Requirement("the operations match 6 x parameters x tokens (ratio)",
                     lambda runs: _symmetric_ratio(_largest_size(runs)["flops_ratio"], 1.0), 1.33, 2.0,
-                    "a third for attention and embeddings"),
+                    "attention and embeddings change it by less than a third"),
         Requirement("time is proportional to operations: the speed of one size predicts the time of the next (ratio)",
                     _time_prediction_error, 2.0, 5.0, "a factor of 2 is an estimate, a factor of 5 is not"),
         Requirement("memory is proportional to parameters: 16 bytes per parameter in training (largest relative error)",
@@ -297,7 +297,7 @@ def _matmul_flops(left_MD: tuple[int, ...], *_: Any, out_shape: tuple[int, ...],
 def count_flops(network: Any, ids_BT: torch.Tensor) -> float:
     """Return the operations of one forward and backward pass, counted by torch.
 
-    torch's counter does not know the oneDNN product, so its formula is registered here.
+    torch's counter has no formula for the matrix product of oneDNN, so this function registers one.
     """
     by_kernel = (
         {torch.ops.mkldnn._linear_pointwise: _matmul_flops} if hasattr(torch.ops.mkldnn, "_linear_pointwise") else {}

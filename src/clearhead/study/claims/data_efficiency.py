@@ -62,12 +62,15 @@ RULE = DecisionRule(
         Requirement("on the fewest images the CNN is better than the Transformer (accuracy)",
                     lambda runs: _gap(runs, VISION_TRANSFORMER, "least"), 0.03, 0.0, "about two standard errors"),
         Requirement("on the most images the Transformer has overtaken it (accuracy of the CNN minus Transformer)",
-                    lambda runs: _gap(runs, VISION_TRANSFORMER, "most"), 0.0, 0.02, "overtaken means no gap"),
+                    lambda runs: _gap(runs, VISION_TRANSFORMER, "most"), 0.0, 0.02,
+                    "overtaking means that the gap is closed"),
         Requirement("the gap shrinks with more images (accuracy)", _closed_gap, 0.03, 0.0, "about two standard errors"),
         Requirement("on the fewest sentences the LSTM is better than the Transformer (chrF)",
-                    lambda runs: _gap(runs, TEXT_TRANSFORMER, "least"), 2.0, 0.0, "two points exceed the variation"),
+                    lambda runs: _gap(runs, TEXT_TRANSFORMER, "least"), 2.0, 0.0,
+                    "two points are more than the variation between runs"),
         Requirement("on the most sentences the Transformer has overtaken it (chrF of the LSTM minus Transformer)",
-                    lambda runs: _gap(runs, TEXT_TRANSFORMER, "most"), 0.0, 2.0, "overtaken means no gap"),
+                    lambda runs: _gap(runs, TEXT_TRANSFORMER, "most"), 0.0, 2.0,
+                    "overtaking means that the gap is closed"),
     )
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from clearhead.api import Model
 from clearhead.evaluation.alignment import alignment_error_rate
 from clearhead.evaluation.metrics import bleu
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.analyses.word_attention import HeadAlignment, align_heads, word_attention
+from clearhead.inspection.analyses.word_attention import HeadAlignment, rank_heads_by_alignment, word_attention
 from clearhead.inspection.trace.trace_types import Trace
 from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import (
@@ -61,12 +61,13 @@ def _gain_on_longest(runs: SeedNumbers) -> float:
 BOTTLENECK_RULE = DecisionRule(
     (
         Requirement("without attention, quality declines with length (BLEU lost from the shortest to the longest)",
-                    lambda runs: _decline(runs, WITHOUT), 5.0, 1.0, "readers notice five BLEU, not one"),
+                    lambda runs: _decline(runs, WITHOUT), 5.0, 1.0,
+                    "readers notice a difference of five BLEU, but not of one"),
         Requirement("on the longest sentences attention is better (BLEU)", _gain_on_longest, 5.0, 1.0,
-                    "readers notice five BLEU, not one"),
+                    "readers notice a difference of five BLEU, but not of one"),
         Requirement("attention removes at least half of the decline (fraction that remains)",
                     lambda runs: max(0.0, _decline(runs, WITH)) / max(1e-9, _decline(runs, WITHOUT)), 0.5, 0.9,
-                    "half of it is an improvement, a tenth is not"),
+                    "removing half of the decline is an improvement, removing a tenth is not"),
     )
 )  # fmt: skip
 BOTTLENECK_INFO = StudyInfo(
@@ -254,7 +255,9 @@ class CooccurrenceDictionary:
 
 def _rank_heads(traces: Sequence[Trace], examples: Sequence[Example]) -> list[HeadAlignment]:
     """Return the alignment of every single head (no layer means), the best head first."""
-    alignments = align_heads([word_attention(trace) for trace in traces], [example.alignment for example in examples])
+    alignments = rank_heads_by_alignment(
+        [word_attention(trace) for trace in traces], [example.alignment for example in examples]
+    )
     has_single_head = traces[0].layers("cross")[0].weights_HTS.shape[0] == 1
     return [alignment for alignment in alignments if alignment.head_ref.head is not None or has_single_head]
 

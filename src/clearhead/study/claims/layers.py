@@ -73,12 +73,14 @@ def _best(runs: SeedNumbers, name: str) -> float:
 RULE = DecisionRule(
     (
         Requirement('later layers represent the gender of the noun of "it", the embedding does not (accuracy gained)',
-                    lambda runs: _gain(runs, ANTECEDENT), 0.15, 0.04, "four standard errors, and one"),
-        Requirement("more than a random gender, which a probe could only memorize (difference in accuracy)",
+                    lambda runs: _gain(runs, ANTECEDENT), 0.15, 0.04, "four standard errors are a gain, one is not"),
+        Requirement("they represent it better than a random gender, which a probe can only memorize (difference in "
+                    "accuracy)",
                     lambda runs: _best(runs, ANTECEDENT) - _best(runs, CONTROL), 0.15, 0.04,
-                    "four standard errors, and one"),
+                    "four standard errors are a gain, one is not"),
         Requirement("word identity is represented best by the embedding (accuracy gained by the last layer)",
-                    lambda runs: _last_layer_gain(runs, WORD), 0.0, 0.04, "no gain from the embedding to the top"),
+                    lambda runs: _last_layer_gain(runs, WORD), 0.0, 0.04,
+                    "the last layer must not be better than the embedding"),
     )
 )  # fmt: skip
 INFO = StudyInfo(

@@ -141,13 +141,14 @@ POSITIONS_RULE = DecisionRule(
     (
         Requirement("one linear map per offset converts every encoding to the one at that offset (relative error at "
                     "positions that were not fitted, worst offset)",
-                    lambda runs: runs["sinusoidal"]["map_error"], 1e-3, 0.1, "rounding of a float32 table and the fit"),
+                    lambda runs: runs["sinusoidal"]["map_error"], 1e-3, 0.1,
+                    "the error is the rounding of a float32 table and of the fit"),
         Requirement("a random table of the same size has no such map (relative error)",
                     lambda runs: runs["sinusoidal"]["random_map_error"], 0.5, 0.1,
                     "otherwise the fit would work for any table"),
         Requirement("learned positions are about as good within the training length (difference in nats per token)",
                     lambda runs: abs(runs["learned"]["within"] - runs["sinusoidal"]["within"]), 0.1, 0.3,
-                    "10 % of the perplexity, and a third"),
+                    "0.1 nats are 10 % of the perplexity, 0.3 nats a third"),
     )
 )  # fmt: skip
 POSITIONS_INFO = StudyInfo(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clearhead.api import Model
 from clearhead.data.readers.pairs import Pair
 from clearhead.grammar import Example, split_words
-from clearhead.inspection.analyses.head_statistics import HeadAntecedent, find_antecedents
+from clearhead.inspection.analyses.head_statistics import HeadCoreference, rank_heads_by_coreference
 from clearhead.study.harness.charts import Chart
 from clearhead.study.harness.models_and_data import (
     TOKENIZER,
@@ -135,10 +135,10 @@ class PronounStudy:
                       series, ticks=bin_ticks(self.bins))]  # fmt: skip
 
 
-def _rank_heads(model: Model, examples: Sequence[Example]) -> list[HeadAntecedent]:
+def _rank_heads(model: Model, examples: Sequence[Example]) -> list[HeadCoreference]:
     """Return the encoder heads, which compute the state of "it", by how often they find the antecedent."""
     traces = [model.trace(example.source, example.target) for example in examples]
-    heads = find_antecedents(traces, [example.pronoun for example in examples if example.pronoun is not None])
+    heads = rank_heads_by_coreference(traces, [example.pronoun for example in examples if example.pronoun is not None])
     return [head for head in heads if head.head_ref.name == "encoder"]
 
 

@@ -50,8 +50,8 @@ RULE = DecisionRule(
     (
         Requirement("some head of the first layer attends at least as far as uniform attention (ratio of distances)",
                     lambda runs: _distance_ratio(runs, "max_distance@0", UNIFORM), 0.95, 0.5,
-                    "uniform attention covers the image, half of its distance is local"),
-        Requirement("it attends farther than the receptive field of the first convolution (ratio of distances)",
+                    "uniform attention covers the image, half of its distance is a local head"),
+        Requirement("that head attends farther than the receptive field of the first convolution (ratio of distances)",
                     lambda runs: _distance_ratio(runs, "max_distance@0", CNN), 1.5, 1.0,
                     "a factor of 1.5 is clearly farther"),
         Requirement("heads of the first layer differ (distance of the most local head relative to uniform attention)",

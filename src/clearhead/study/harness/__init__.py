@@ -1,4 +1,4 @@
-"""The harness of studies: protocol and decision rules, runner, process pool, result files, charts, shared models, data.
+"""Common parts of all studies: protocol, decision rules, runner, process pool, result files, charts, models and data.
 
 Must not import `study.claims`.
 """

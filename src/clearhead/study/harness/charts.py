@@ -25,7 +25,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart. `ticks` are names on a categorical x axis; set `is_joined` to False if their order has no meaning."""
+    """One chart. `ticks` are the names on a categorical x axis; with `is_joined=False` points are not joined by lines,
+    for categories without an order."""
 
     name: str
     title: str
@@ -46,7 +47,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 
 
 def require_matplotlib() -> None:
-    """Raise an error if charts cannot be drawn; called before long computations start."""
+    """Raise MissingPackageError if charts cannot be drawn; to be called before long computations."""
     require_package("matplotlib", "drawing an image")
 
 
@@ -56,7 +57,7 @@ def draw(chart: Chart, form: Literal["png", "svg"]) -> bytes:
 
 
 def draw_all(charts: Sequence[Chart], form: Literal["png", "svg"]) -> bytes:
-    """Return several charts below each other as one image file."""
+    """Return an image file with several charts, one below the other."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Data and models shared by the studies: grammar sentences, digit images, training, and untrained networks to probe.
+"""Data and models shared by the studies: grammar sentences, digit images, trained models and untrained networks.
 
 B batch, T positions, D model width
 """
@@ -24,32 +24,34 @@ from clearhead.model.registry import build_model
 from clearhead.study.harness.protocol import StudyContext
 from clearhead.tasks.registry import get_task
 
-TRAINING_SHARE = 0.75  # of the time of a cell; the rest is for generating data and measuring
-FAST_MEASUREMENT = 1.2  # factor on TRAINING_SHARE for studies that measure within seconds
-NO_VALIDATION = 1_000_000_000  # updates between validations: only the final weights are validated
+TRAINING_SHARE = 0.75  # of the time budget of a cell; the rest is for generating data and measuring
+FAST_MEASUREMENT = 1.2  # factor on TRAINING_SHARE for studies whose measurements take only seconds
+NO_VALIDATION = 1_000_000_000  # updates between validations, so that only the final weights are validated
 # Settings for runs of one minute: many small updates, a short warmup and a long cooldown, as in the demo. Most studies
 # see each sentence too rarely to need dropout or label smoothing.
 SCHEDULE = {"batch_tokens": 1024, "warmup": 200, "cooldown": 0.6, "label_smoothing": 0.0}
 TOKENIZER = {"vocab_size": 2000}  # encodes most words of the grammar as one or two tokens
-CANDIDATES = 4  # `examples_of_length` generates at most 20 times this number of sentences per requested one
+MAX_CANDIDATES = 80  # sentences that `examples_of_length` generates at most per requested example
+VOCAB_SIZE = 101  # of untrained networks, which receive random ids; the first four ids are special tokens
+FIRST_REGULAR_ID = 4
 
 
 @cache
 def grammar_examples(
     count: int, seed: int, split: str = "train", distance: tuple[int, int] | None = None
 ) -> list[Example]:
-    """Return examples of the grammar; equal calls share one list."""
+    """Return examples of the grammar; the result is cached, so callers must not modify it."""
     return list(generate(count, seed, split, distance))
 
 
 @cache
 def examples_of_length(count: int, seed: int, split: str, low: int, high: int) -> list[Example]:
-    """Return up to `count` examples whose source has `low` to `high` words including punctuation, fewer if rare.
+    """Return up to `count` examples whose source has `low` to `high` words including punctuation.
 
-    Equal calls share one list.
+    Rare lengths give fewer examples. The result is cached, so callers must not modify it.
     """
     examples: list[Example] = []
-    for example in generate(20 * CANDIDATES * count, seed, split):
+    for example in generate(MAX_CANDIDATES * count, seed, split):
         if low <= len(split_words(example.source)) <= high:
             examples.append(example)
             if len(examples) == count:
@@ -91,10 +93,11 @@ def train_model(
     steps: int | None = None,
     **sections: Mapping[str, Any],
 ) -> api.Model:
-    """Train a model through the public API and return it; settings are given as in a recipe on top of preset tiny.
+    """Train a model through the public API and return it.
 
-    `share` is the fraction of the cell's training time for this model; `steps` sets a number of updates instead.
-    Raise KeyboardInterrupt if the training was interrupted, so that a partially trained model is never measured.
+    `model` and `sections` are settings as in a recipe, which override preset tiny. The model is trained for the
+    fraction `share` of the cell's training time, or for `steps` updates. Raise KeyboardInterrupt if the training was
+    interrupted, so that a partially trained model is never measured.
     """
     training: dict[str, Any] = {"seed": seed, "validate_every": NO_VALIDATION, **SCHEDULE}
     if task == "translate":
@@ -130,12 +133,8 @@ def transformer_shape(width: int, encoder_layers: int = 0, decoder_layers: int =
     return {"model_dim": width, "feed_forward_dim": 2 * width, "num_heads": 4, **stacks, **settings}
 
 
-VOCAB_SIZE = 101  # of untrained networks, which receive random ids; the first four ids are special tokens
-FIRST_REGULAR_ID = 4
-
-
 def untrained_network(task: str, seed: int, model: Mapping[str, Any]) -> Any:
-    """Return the freshly initialized network of a task without dropout."""
+    """Return the network of a task with random weights, without dropout."""
     settings: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "dropout": 0.0, **model}
     config = build({"model": settings}, base=get_task(task).base)
     torch.manual_seed(seed)
@@ -150,7 +149,7 @@ def random_ids(batch: int, length: int, seed: int) -> Tensor:
 
 @contextmanager
 def capture_embeddings(embedding: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect every output of an embedding module as a leaf tensor that receives a gradient."""
+    """Yield a list that receives every output of an embedding module, as a leaf tensor with a gradient."""
     outputs: list[Tensor] = []
 
     def hook(_module: nn.Module, _inputs: Any, x_BTD: Tensor) -> Tensor:
@@ -165,7 +164,7 @@ def capture_embeddings(embedding: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def write_digit_images(folder: Path) -> list[Path]:
-    """Write the handwritten digits as `folder/7/0042.png` and return the paths in an order independent of the label."""
+    """Write the handwritten digits as `folder/7/0042.png` and return the paths, mixed by label."""
     write_digits(folder)
     return sorted(folder.glob("[0-9]/*.png"), key=lambda path: path.name)
 

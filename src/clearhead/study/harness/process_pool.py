@@ -57,7 +57,10 @@ Message = CellProgress | CellDone | CellFailed
 
 
 def measure_cell(study: Study, job: CellJob, threads: int, callback: Callback) -> CellDone:
-    """Measure one cell in an empty folder that is removed afterwards; an interrupted cell is measured again."""
+    """Measure one cell in an empty folder, which is removed afterwards.
+
+    If the cell is interrupted, its folder remains, and the next run removes it and measures the cell again.
+    """
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     torch.manual_seed(job.cell.seed)
@@ -85,11 +88,11 @@ def open_pool(study: Study, size: int) -> Iterator["ProcessPool"]:
 def _sigterm_as_exception() -> Iterator[None]:
     """Convert SIGTERM to SystemExit, so that the pool is closed and leaves no processes behind."""
 
-    def leave(number: int, _: FrameType | None) -> None:
+    def raise_exit(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     try:
-        previous = signal.signal(signal.SIGTERM, leave)
+        previous = signal.signal(signal.SIGTERM, raise_exit)
     except ValueError:  # handlers can only be set in the main thread; elsewhere the caller handles signals
         yield
         return
@@ -101,6 +104,8 @@ def _sigterm_as_exception() -> Iterator[None]:
 
 @dataclass
 class _Worker:
+    """A process, the pipe to it, and the job that it is running."""
+
     process: BaseProcess
     pipe: Connection
     job: CellJob | None = None
@@ -147,7 +152,7 @@ class ProcessPool:
             yield cell, message
 
     def kill(self) -> None:
-        """Kill every process; a training would interpret a milder signal as a request to stop after this update."""
+        """Kill every process with SIGKILL, because a training handles SIGTERM by stopping after the current update."""
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:
@@ -178,11 +183,11 @@ def _start_worker(study: Study) -> _Worker:
     return _Worker(process, parent_end)
 
 
-def _run_worker(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> None:
-    """Measure the cells received through the pipe until it closes."""
+def _run_worker(pipe: Connection, study_class: type[Any], settings: dict[str, Any]) -> None:
+    """Measure the cells that are received through the pipe; the process ends when the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C and kills its workers
     torch.set_num_threads(1)
-    study: Study = kind(**settings)
+    study: Study = study_class(**settings)
     while True:
         job: CellJob = pipe.recv()
         message: Message
@@ -194,7 +199,7 @@ def _run_worker(pipe: Connection, kind: type[Any], settings: dict[str, Any]) -> 
 
 
 class _PipeCallback(NullCallback, Callback):
-    """Sends training progress to the parent process. A closed pipe raises an error, which ends the process."""
+    """Callback that sends training progress to the parent process; an error for a closed pipe ends this process."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe, self.last_sent = pipe, 0.0

@@ -1,8 +1,9 @@
 """The protocol of a study: a claim, a decision rule, and cells (one condition, one seed) that are measured separately.
 
-A decision rule is a list of requirements, fixed before anything is measured. Each requirement reduces the numbers of
-one seed to one quantity, and its two bounds classify that quantity as passed, failed or inconclusive. All seeds must
-agree, otherwise the requirement is inconclusive. Nothing is averaged, so a single lucky seed cannot decide a claim.
+A decision rule is a list of requirements that is fixed before anything is measured. Each requirement derives one
+quantity from the numbers of a seed, and its two bounds classify this quantity as passed, failed or inconclusive. If the
+seeds disagree, the requirement is inconclusive. Results are not averaged over the seeds, so a single lucky seed
+cannot decide a claim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,15 @@ from typing import Any, Literal, Protocol
 from clearhead.study.harness.charts import Chart, Series
 from clearhead.training.loop.callbacks import Callback
 
-CORES = 2  # reference machine of `Study.minutes`; cells run in parallel, one per core
+CORES = 2  # of the machine to which `Study.minutes` refers; cells run in parallel, one per core
 LIGHT_MINUTES = 0.1  # time budget of a cell whose condition is listed in `light_conditions`
 
 Verdict = Literal["holds", "does not hold here", "not decided"]
 Status = Literal["passed", "failed", "inconclusive"]
 Numbers = Mapping[str, float]
-"""Results of one cell by name; `accuracy@100` is one point of a sweep."""
+"""Name -> result of a cell; `accuracy@100` is one point of a sweep."""
 SeedNumbers = Mapping[str, Numbers]
-"""Results of one seed: condition -> numbers."""
+"""Condition -> numbers, for one seed."""
 Quantity = Callable[[SeedNumbers], float]
 
 
@@ -52,7 +53,7 @@ class Requirement:
 
     @property
     def is_larger_better(self) -> bool:
-        """Whether the requirement passes above its bound."""
+        """Whether larger quantities pass."""
         return self.pass_bound >= self.fail_bound
 
     @property
@@ -69,7 +70,7 @@ class Requirement:
         return "failed" if sign * value <= sign * self.fail_bound else "inconclusive"
 
     def value(self, runs: SeedNumbers) -> float | None:
-        """Return the quantity of one seed, or None if some number it needs has not been measured."""
+        """Return the quantity of one seed, or None if one of the numbers that it depends on has not been measured."""
         if not runs:
             return None
         try:
@@ -109,7 +110,7 @@ class StudyVerdict:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """Requirements of a claim: it holds if all have passed and does not hold here if any has failed."""
+    """Requirements of a claim: the claim holds if all passed, does not hold here if one failed, else is not decided."""
 
     requirements: tuple[Requirement, ...]
 
@@ -142,7 +143,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudyTable:
-    """An additional table, derived from the numbers or listing assumptions. The first row is the heading."""
+    """An additional table of derived numbers or assumptions; the first row is the header."""
 
     title: str
     rows: Sequence[Sequence[str]]
@@ -182,7 +183,7 @@ class StudyContext:
 
 
 class Study(Protocol):
-    """One claim at one size."""
+    """Interface of a study: one claim at one size."""
 
     @property
     def info(self) -> StudyInfo: ...
@@ -193,7 +194,7 @@ class Study(Protocol):
 
     @property
     def seeds(self) -> int:
-        """Number of repetitions."""
+        """Default number of seeds."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -201,7 +202,7 @@ class Study(Protocol):
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Columns of the table: name of a number -> heading."""
+        """Columns of the table: name of a number -> header."""
 
     def measure(self, condition: str, seed: int, context: StudyContext) -> Numbers:
         """Measure one cell; every number must be finite."""
@@ -213,13 +214,14 @@ class Study(Protocol):
 def cell_minutes(study: Study, condition: str, minutes: float) -> float:
     """Return the time budget of one cell.
 
-    All conditions that are not light get the same time, independently of the number of cores and of additional seeds.
+    All conditions that are not light have the same budget, which depends neither on the number of cores nor on
+    additional seeds.
     """
     light = study.info.light_conditions
     if condition in light:
         return LIGHT_MINUTES
-    heavy = [name for name in study.conditions if name not in light]
-    return minutes * (1 if study.info.is_timed else CORES) / study.seeds / len(heavy)
+    num_others = sum(name not in light for name in study.conditions)
+    return minutes * (1 if study.info.is_timed else CORES) / study.seeds / num_others
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ class Findings:
     cells: Mapping[Cell, Numbers]
 
     def by_seed(self, seeds: int, conditions: Sequence[str]) -> dict[int, dict[str, Numbers]]:
-        """Return seed -> condition -> numbers for seeds 1 to `seeds`; incomplete seeds are empty."""
+        """Return seed -> condition -> numbers for seeds 1 to `seeds`; a seed with missing conditions has no numbers."""
         result: dict[int, dict[str, Numbers]] = {}
         for seed in range(1, seeds + 1):
             runs = {cell.condition: numbers for cell, numbers in self.cells.items() if cell.seed == seed}
@@ -242,22 +244,22 @@ class Findings:
         return list(dict.fromkeys(cell.condition for cell in self.cells))
 
     def values(self, condition: str, name: str) -> list[float]:
-        """Return one number per seed, for the seeds that have it."""
+        """Return the number `name` of each seed in which it was measured."""
         return [
             numbers[name] for cell, numbers in self.cells.items() if cell.condition == condition and name in numbers
         ]
 
     def sweep_series(self, condition: str, name: str, points: Sequence[int], label: str = "") -> Series:
-        """Return a line over the points of a sweep, labeled with the condition by default."""
+        """Return a series over the points of a sweep; the default label is the condition."""
         return Series(label or condition, [(point, self.values(condition, f"{name}@{point}")) for point in points])
 
     def bin_series(self, condition: str, name: str, bins: Sequence[tuple[int, int]], label: str = "") -> Series:
-        """Return a line over bins (low, high), whose numbers are named by the lower bound; x is the bin index."""
+        """Return a series over bins (low, high); x is the index of the bin, and `name@low` the name of its number."""
         values = [self.values(condition, f"{name}@{low}") for low, _ in bins]
         return Series(label or condition, list(enumerate(values)))
 
     def condition_series(self, name: str, conditions: Sequence[str], label: str) -> Series:
-        """Return one number of several conditions; x is the index of the condition."""
+        """Return a series of one number over several conditions; x is the index of the condition."""
         return Series(label, [(x, self.values(condition, name)) for x, condition in enumerate(conditions)])
 
 

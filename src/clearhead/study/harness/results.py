@@ -105,7 +105,7 @@ class Results:
 
 
 def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
-    """Return the results in a folder, empty if it is new; raise an error if they belong to another study or plan."""
+    """Return the results in a folder, empty if it is new; raise StudyError if they belong to another study or plan."""
     results = Results(folder, study, plan)
     path = folder / RESULT_FILE
     if not path.exists():
@@ -119,8 +119,8 @@ def open_results(folder: Path, study: Study, plan: StudyPlan) -> Results:
     if (stored_plan["minutes"], stored_plan["size"]) != (plan.minutes, plan.size):
         raise StudyError(
             f"{path} was started with {stored_plan['minutes']:g} minutes at size {stored_plan['size']}, but "
-            f"{plan.minutes:g} minutes at size {plan.size} are requested, which is not comparable; choose another "
-            f"folder with --out, or use the same settings"
+            f"{plan.minutes:g} minutes at size {plan.size} are requested, and the results are not comparable; choose "
+            f"another folder with --out, or use the same options"
         )
     results.cells = parse_cells(record)
     return results
@@ -152,7 +152,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def table_rows(results: Results) -> list[list[str]]:
-    """Return a heading and one row per condition; conditions without any of the numbers are left out."""
+    """Return a header and one row per condition that has any of the numbers."""
     columns, findings = results.study.columns, results.findings
     table = [["", *columns.values()]]
     for condition in results.study.conditions:
@@ -163,7 +163,7 @@ def table_rows(results: Results) -> list[list[str]]:
 
 
 def fit_width(table: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Return the table, transposed if it is wider than `width` characters and transposing makes it narrower."""
+    """Return the table, or the transposed table if the table exceeds `width` characters and transposing narrows it."""
     transposed = [list(column) for column in zip(*table, strict=True)]
     rows = [list(row) for row in table]
     return rows if _width(rows) <= width or _width(transposed) >= _width(rows) else transposed

@@ -1,4 +1,4 @@
-"""Runs a study: measures the missing cells, saves each one and draws the charts."""
+"""Runner of a study: measures the missing cells, saves the result of each, and draws the charts."""
 
 import shutil
 import time
@@ -19,7 +19,7 @@ WORK_FOLDER = "work"  # inside the folder of the study; removed when the study i
 
 
 class StudyCallback(Protocol):
-    """Receives the progress of a study."""
+    """Interface of callbacks that receive the progress of a study."""
 
     def resumed(self, done: int, total: int) -> None:
         """Handle the number of cells that an earlier run has measured."""
@@ -32,7 +32,7 @@ class StudyCallback(Protocol):
 
 
 class NullStudyCallback:
-    """Ignores all progress."""
+    """Callback that ignores all progress."""
 
     def resumed(self, done: int, total: int) -> None:
         """Do nothing."""
@@ -45,7 +45,7 @@ class NullStudyCallback:
 
 
 class _ProgressTracker:
-    """Waiting and running cells, finished results and the estimated time left."""
+    """State of a run: waiting and running cells, results, and the estimated remaining time."""
 
     def __init__(self, results: Results, callback: StudyCallback, workers: int) -> None:
         self.results, self.callback, self.workers = results, callback, workers
@@ -79,7 +79,7 @@ class _ProgressTracker:
         self.done += 1
 
     def _cell_seconds_left(self, cell: Cell) -> float:
-        """Return the remaining time of a running cell: its estimate, or longer if its training reports so."""
+        """Return the remaining time of a running cell: the longer one of the estimate and that of its training."""
         elapsed = time.monotonic() - self.start_times[cell]
         return max(self._cell_seconds(cell) - elapsed, self.reported_seconds_left.get(cell, 0.0), 1e-9)
 
@@ -93,7 +93,7 @@ class _ProgressTracker:
         return max([*running, sum(remaining) / max(1, min(self.workers, len(remaining)))])
 
     def _cell_seconds(self, cell: Cell) -> float:
-        """Return the estimated duration of a cell: the mean of the same condition with other seeds, or its budget."""
+        """Return the estimated duration of a cell: the mean over other seeds of the same condition, or its budget."""
         measured = [result.seconds for other, result in self.results.cells.items() if other.condition == cell.condition]
         if measured:
             return sum(measured) / len(measured)
@@ -101,7 +101,7 @@ class _ProgressTracker:
 
 
 class _InProcessCallback(NullCallback, Callback):
-    """Passes the progress of a training in this process to the tracker."""
+    """Callback that passes the progress of a training in this process to the tracker."""
 
     def __init__(self, tracker: _ProgressTracker, cell: Cell) -> None:
         self.tracker, self.cell = tracker, cell

@@ -1,4 +1,4 @@
-// The first panel: all heads as thumbnails, one head in detail, and the arithmetic of one of its cells.
+// The panel Attention: all heads as thumbnails, one head in detail, and the arithmetic of one of its weights.
 import { el } from "../draw.js";
 import { drawArithmetic } from "./arithmetic.js";
 import { drawGrid, markSelectedHead } from "./grid.js";
@@ -9,7 +9,7 @@ const SELECTION = ["kind", "layer", "head"];
 export const attention = {
   id: "attention",
   title: "Attention",
-  tour: "Every head of every layer. Rows are queries, columns are keys; the stronger the color, the larger the weight. Select a head to see it in detail, and a cell to see how its weight is computed.",
+  tour: "The attention weights of every head in every layer. Rows are queries, columns are keys; the stronger the color, the larger the weight. Select a head to see it in detail, and a cell to see how its weight is computed.",
   applies: (app) => app.trace?.heads.length > 0,
   async draw(root, app) {
     const grid = el("section", { class: "card", id: "grid", "aria-label": "All heads" });

@@ -1,4 +1,4 @@
-// The input bar: source text, forced target, beam size and length penalty; or an image.
+// The input bar: source text, forced target, beam size and length penalty, or an image.
 import { ApiError } from "../api.js";
 import { el } from "../draw.js";
 import { set, state } from "../store.js";
@@ -7,7 +7,7 @@ const RUN_LABELS = { translate: "Translate", generate: "Continue", classify: "Cl
 
 function field(label, input, kind = "") { return el("label", { class: kind }, label, input); }
 
-// Returns a PNG of the image in the size and channels of the model.
+// Returns a PNG of the image with the size and the channels that the model expects.
 async function fitToModel(app, file) {
   const { image_size: size, image_channels: channels } = app.model.config;
   const canvas = el("canvas", { width: size, height: size });
@@ -29,7 +29,7 @@ async function readImage(app, file) {
   app.useImage(btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")));
 }
 
-// A ring, as the image before the user selects one.
+// Returns the image that is shown until the user selects one: a white ring on black.
 function exampleImage(app) {
   const size = app.model.config.image_size;
   const canvas = el("canvas", { width: size, height: size });
@@ -48,7 +48,7 @@ export function fillInputBar(form, app) {
   const { model } = app;
   if (model.reads_images) { fillImageBar(form, app); return; }
   const text = el("textarea", { rows: 1, id: "source", dir: "auto", spellcheck: "false", maxlength: 20000, value: state.text });
-  const target = el("input", { id: "target", dir: "auto", value: state.target, placeholder: model.generates_text ? "optional; default: found by search" : "optional; a label" });
+  const target = el("input", { id: "target", dir: "auto", value: state.target, placeholder: model.generates_text ? "optional; default: the output of the search" : "optional; default: the predicted label" });
   const beamSize = el("input", { id: "beam_size", type: "number", min: 1, max: 16, value: state.beam_size, placeholder: model.decoding.beam_size });
   const lengthPenalty = el("input", { id: "length_penalty", type: "number", min: 0, max: 10, step: 0.1, value: state.length_penalty, placeholder: model.decoding.length_penalty });
   const submit = (event) => {

@@ -10,7 +10,7 @@ const SORT_NAMES = {
   diagonality: "by diagonality, highest first", effect: "by effect of ablation",
 };
 
-const canvases = new WeakMap(); // thumbnail -> its canvas in each theme, so that sorting paints nothing again
+const canvases = new WeakMap(); // thumbnail -> its canvas in each theme; sorting reuses them
 
 function thumbnailCanvas(thumbnail, allowed) {
   const byTheme = canvases.get(thumbnail) ?? {};
@@ -33,9 +33,9 @@ function paintThumbnail(thumbnail, allowed) {
 
 const isSelected = (head) => headRef(head) === headRef(state);
 
-// The caption is part of the accessible name, so that the button can be addressed by voice.
+// The accessible name contains the visible caption, so that voice control can select the button by it.
 function thumbnailButton({ head, thumbnail, allowed }, caption) {
-  const label = `${caption ? `${caption.map((line) => line.textContent).join(" ")}: ` : ""}${headName(head)}: entropy ${fixed(head.entropy, 2)}`;
+  const label = `${caption ? `${caption.map((line) => line.textContent).join(" ")}: ` : ""}${headName(head)}: entropy ${fixed(head.entropy, 2)} nats`;
   return button([thumbnailCanvas(thumbnail, allowed), caption?.flatMap((line) => [line, " "])], () => set({ block: head.kind, kind: head.kind, layer: head.layer, head: head.head, row: "", column: "" }), {
     class: "thumb", "aria-label": label, title: label, "aria-current": String(isSelected(head)), "data-head-ref": headRef(head),
   });
@@ -91,12 +91,12 @@ const loadThumbnails = (trace, hideSpecial) => api.view(trace.id, `thumbnails?hi
 export async function drawGrid(root, app) {
   const { trace } = app;
   const loaded = await loadThumbnails(trace, state.hide === "1");
-  requestIdleCallback(() => loadThumbnails(trace, state.hide !== "1").catch(() => {})); // cached before "hide" is clicked
+  requestIdleCallback(() => loadThumbnails(trace, state.hide !== "1").catch(() => {})); // loaded into the cache for a click on the checkbox
   const effects = new Map();
   if (state.sort === "effect") for (const effect of (await api.view(trace.id, "effects")).effects) effects.set(effect.head_ref, effect.log_prob_change);
   const masks = Object.fromEntries(Object.entries(loaded.allowed).map(([kind, text]) => [kind, api.decodeBase64(text)]));
   const entries = trace.heads.map((head, index) => ({ head, thumbnail: loaded.heads[index], allowed: masks[head.kind] }));
   const body = el("div", { class: "tall", tabindex: 0, onkeydown: moveFocus }, state.sort === "layer" ? byLayer(entries) : sorted(entries, effects));
   root.replaceChildren(...[el("div", { class: "row" }, el("h2", { class: "grow" }, trace.heads.length === 1 ? "1 head" : `All ${trace.heads.length} heads`), saveButtons(() => body, "heads")), controls(),
-    state.hide === "1" && el("p", { class: "note" }, "Special tokens are hidden as keys: every row is renormalised to sum to 1."), body].filter(Boolean));
+    state.hide === "1" && el("p", { class: "note" }, "Special tokens are hidden, and every row is renormalised: the weights of the remaining keys sum to 1."), body].filter(Boolean));
 }

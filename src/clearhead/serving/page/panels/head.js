@@ -1,4 +1,4 @@
-// One head: lines between words, and a matrix.
+// One head in detail: lines between tokens, and a matrix.
 import * as api from "../api.js";
 import { button, displayText, el, fixed, headName, headRef } from "../draw.js";
 import { drawLines, drawMatrix } from "../matrix.js";
@@ -22,10 +22,10 @@ function describeCell(trace, kind, isRenormalized, row, column, weight, isAllowe
 
 function describeStatistics(trace) {
   const head = trace.heads.find((other) => headRef(other) === headRef(state));
-  const statistics = [`${headRef(head)}, counted from 0`, `entropy ${fixed(head.entropy)} nats`];
+  const statistics = [`${headRef(head)} (counted from 0)`, `entropy ${fixed(head.entropy)} nats`];
   if (head.distance !== null) statistics.push(`mean distance ${fixed(head.distance, 2)}`);
   if (head.diagonality !== null) statistics.push(`diagonality ${fixed(head.diagonality, 2)}`);
-  return [...statistics, `${(100 * head.special_share).toFixed(0)} % on special tokens`].join(" · ");
+  return [...statistics, `${(100 * head.special_share).toFixed(0)} % of weight on special tokens`].join(" · ");
 }
 
 const SIDES = { encoder: ["key", "query"], decoder: ["key", "query"], cross: ["source", "predicted token"] };
@@ -51,18 +51,18 @@ export async function drawHead(root, app) {
   let numHidden = 0;
   if (state.view !== "matrix" && !trace.grid && weights.length && weights[0].length) {
     const strongestKey = (t) => weights[t].indexOf(Math.max(...weights[t]));
-    const lines = drawLines({ width: Math.min(384, innerWidth - 60), weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[head.kind], onpick: (t) => select(t, strongestKey(t)) });
+    const lines = drawLines({ width: Math.min(384, innerWidth - 60), weights, rows, columns, label: `Lines of ${title}`, sides: SIDES[head.kind], onselect: (t) => select(t, strongestKey(t)) });
     numHidden = lines.numHidden;
     drawings.push(el("div", { class: "scroll tall", tabindex: 0 }, lines.drawing));
   }
   if (trace.grid) drawings.push(drawPatches(trace, record, head, cell[0]));
-  if (state.view !== "lines" || trace.grid) drawings.push(el("div", { class: "scroll tall", tabindex: 0 }, drawMatrix({ weights, allowed, rows, columns, label: `Matrix of ${title}`, maxSize: 340, selected, onmove: showCell, onpick: select })));
+  if (state.view !== "lines" || trace.grid) drawings.push(el("div", { class: "scroll tall", tabindex: 0 }, drawMatrix({ weights, allowed, rows, columns, label: `Matrix of ${title}`, maxSize: 340, selected, onhover: showCell, onselect: select })));
   const views = ["both", "lines", "matrix"].map((view) => button(view, () => set({ view }), { "aria-pressed": String(state.view === view) }));
   root.replaceChildren(...[
     el("div", { class: "row" }, el("h2", { class: "grow", id: "head-title" }, title), !trace.grid && views, saveButtons(() => root.querySelector(".drawings"), headRef(head))),
     el("p", { class: "quiet small" }, describeStatistics(trace)),
     el("div", { class: "row drawings" }, drawings), readout,
-    numHidden > 0 && el("p", { class: "quiet small" }, `${numHidden} lines with smaller weights are hidden.`),
+    numHidden > 0 && el("p", { class: "quiet small" }, `${numHidden} lines of smaller weights are not drawn.`),
   ].filter(Boolean));
   root.querySelector(".drawings").style.alignItems = "start";
 }

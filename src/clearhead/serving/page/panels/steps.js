@@ -1,6 +1,6 @@
-// Decoding token by token. Clicking a candidate forces it, and the search continues from there.
+// The panel Steps: decoding token by token. A click on a candidate forces it, and the search continues from there.
 import * as api from "../api.js";
-import { button, displayText, el, headName, heading, probability, token } from "../draw.js";
+import { button, displayText, el, headName, heading, plural, probability, token } from "../draw.js";
 import { css, sequential, textColorOn } from "../palette.js";
 import { saveButtons } from "../save.js";
 import { set, state } from "../store.js";
@@ -29,24 +29,24 @@ function candidates(trace, step) {
     const fill = el("div", { class: "fill" });
     fill.style.width = `${100 * Math.exp(candidate.log_prob)}%`;
     const label = `${displayText(candidate.text)}${candidate.token === generated ? " (generated)" : ""}`;
-    const force = button(label, () => forceCandidate(trace, step, candidate), { disabled: candidate.token === generated, "data-token": candidate.token, "aria-label": `${label}, ${probability(candidate.log_prob)}. Force this token.` });
+    const force = button(label, () => forceCandidate(trace, step, candidate), { disabled: candidate.token === generated, "data-token": candidate.token, "aria-label": `${label}, ${probability(candidate.log_prob)}. Force this token` });
     return [force, el("div", { class: "track" }, fill), el("span", { class: "mono" }, probability(candidate.log_prob))];
   }));
 }
 
-// Sizes of the KV cache, or of the recurrent state, before this step.
+// Returns sentences about the size of the KV cache, or of the recurrent state, before this step.
 function describeCache(app, step) {
   const { config, sublayers } = app.model;
   if (RECURRENT.includes(config.family)) {
     const numbers = config.num_decoder_layers * (config.family === "lstm" ? 2 : 1) * config.model_dim;
-    const source = config.attention === "none" ? "The encoder states are not used again." : `The encoder states of the ${app.trace.source.length} source positions were computed once; every step attends to them.`;
-    return `Recurrent state: ${numbers.toLocaleString("en")} numbers in ${config.num_decoder_layers} layers, independent of the output length. ${source}`;
+    const source = config.attention === "none" ? "Without attention, the encoder states are used only to initialize it." : `The encoder states of the ${app.trace.source.length} source positions were computed once; every step attends to them.`;
+    return `Recurrent state: ${numbers.toLocaleString("en")} numbers in ${plural(config.num_decoder_layers, "layer")}, independent of the output length. ${source}`;
   }
   const width = (config.d_k + config.d_v) * config.num_heads;
   const numSelf = sublayers.filter((sublayer) => sublayer.name === "decoder").length;
   const numCross = sublayers.filter((sublayer) => sublayer.name === "cross").length;
-  const lines = [`KV cache before this step: keys and values of ${step} decoder ${step === 1 ? "position" : "positions"} in ${numSelf} layers, ${(numSelf * step * width).toLocaleString("en")} numbers; this step adds one position.`];
-  if (numCross) lines.push(`Keys and values of the ${app.trace.source.length} source positions were computed once: ${(numCross * app.trace.source.length * width).toLocaleString("en")} numbers, used by every step.`);
+  const lines = [`KV cache before this step: keys and values of ${plural(step, "decoder position")} in ${plural(numSelf, "layer")}, ${(numSelf * step * width).toLocaleString("en")} numbers; this step adds one position.`];
+  if (numCross) lines.push(`Keys and values of the ${app.trace.source.length} source positions were computed once, for encoder-decoder attention: ${(numCross * app.trace.source.length * width).toLocaleString("en")} numbers, used by every step.`);
   return lines.join(" ");
 }
 
@@ -85,7 +85,7 @@ async function show(root, app) {
 export const steps = {
   id: "steps",
   title: "Steps",
-  tour: "The decoder generates one token at a time; each step attends only to previous tokens. Play the steps, or click another candidate: the search continues as if it had been generated.",
+  tour: "The decoder generates one token per step, from the tokens before it. Play the steps, or click another candidate to force it: the search then continues from there.",
   applies: (app) => app.trace && app.model.generates_text,
   async draw(root, app) {
     stop();
@@ -94,7 +94,7 @@ export const steps = {
       if (currentStep(app.trace) === app.trace.outputs.length - 1) set({ step: app.trace.prompt_length });
       timer = setInterval(() => { if (state.tab !== "steps") stop(); else goTo(app.trace, currentStep(app.trace) + 1); }, 900);
     }, { id: "play" });
-    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Decoding, step by step", "Click a candidate to force it.")), saveButtons(() => root.querySelector("#step-body"), "step")),
+    root.append(el("section", { class: "card" }, el("div", { class: "row" }, el("div", { class: "grow" }, heading("Decoding, step by step", "Click a candidate to force it instead of the generated token.")), saveButtons(() => root.querySelector("#step-body"), "step")),
       el("div", { class: "row" }, button("◀ Back", () => { stop(); goTo(app.trace, currentStep(app.trace) - 1); }, { id: "back" }), play,
         button("Forward ▶", () => { stop(); goTo(app.trace, currentStep(app.trace) + 1); }, { id: "forward" }), state.prefix && button("Back to the search result", () => set({ prefix: "" }, { remember: true }), { id: "unforce" })),
       el("div", { id: "step-body", class: "stack" })));

@@ -1,4 +1,4 @@
-// A short tour: one dialog page per panel, which opens the panel that it explains.
+// The tour: a dialog that opens one panel after the other and explains it.
 import { button, el } from "../draw.js";
 
 export function openTour(dialog, panels, set) {

@@ -195,7 +195,7 @@ def test_unmeasured_forgetting_is_reported_with_the_reason(old_runs: OldRuns, tm
     validation_files(damaged)[0].write_text("{}\n")
     four = write_lines(tmp_path / "four.tsv", [f"The old cow {n} eats\t{n % 4}" for n in range(40)])
     for task, start, data, message in (
-        ("lm", bare, None, f"{bare} has no validation records; give some with --old-valid FILE"),
+        ("lm", bare, None, f"{bare} has no validation records; add --old-valid FILE"),
         ("translate", damaged, None, 'records.jsonl:1: expected the key "source"'),
         ("classify", old_runs["mlm"], None, "trained for the task mlm, this run is for classify"),
         ("classify", old_runs["classify"], four, "the labels of the new data are not those of the old model"),

@@ -1,4 +1,4 @@
-"""A training run from request to result: prepare, place the model on its device, train, select the weights, save.
+"""A training run from request to result: prepare, move the model to its device, train, select the weights, save.
 
 Each stage returns one object: `TrainRequest` -> `ResolvedRequest` -> `PreparedRun` -> `Trainer` -> `TrainingResult`.
 """

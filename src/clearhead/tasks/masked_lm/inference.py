@@ -58,7 +58,7 @@ class MaskFilling(JsonResult):
     """Number of the mask in the text, from 1."""
     word: str
     token: str
-    """The token as it is in the vocabulary, with "▁" for a space."""
+    """The token in the spelling of the vocabulary, with "▁" for a space."""
     probability: float
     text: str
     """The whole text with this prediction; other masks remain."""

@@ -158,9 +158,7 @@ def _build(context: RunContext, data: RunData, prepared: PreparedTask) -> Prepar
     if isinstance(task, ReplayTask):
         sizes[REPLAY_EXAMPLES] = task.old.num_examples()[0]
     tags = {"tags": sorted(set(config.data.source_tags))} if config.data.source_tags else {}
-    skipped = dict(
-        data.records.corpus.skips.counts
-    )  # counted here, because the preparation of a task skips examples too
+    skipped = dict(data.records.corpus.skips.counts)  # preparation skips examples too
     return PreparedRun(
         config=config,
         tokenizer=prepared.tokenizer,

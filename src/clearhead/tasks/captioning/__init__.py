@@ -1,1 +1,4 @@
-"""Captions of images (S11)."""
+"""Captions of images (S11): requests and evaluation in `inference`, examples and loss in `training`.
+
+`inference` does not import torch; `training` does, and only trainings import it.
+"""

@@ -1,1 +1,4 @@
-"""Classification of images (S10)."""
+"""Classification of images (S10): labels and evaluation in `inference`, examples and loss in `training`.
+
+`inference` does not import torch; `training` does, and only trainings import it.
+"""

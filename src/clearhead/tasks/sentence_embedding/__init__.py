@@ -1,1 +1,4 @@
-"""Sentence embeddings of encoders."""
+"""Sentence embeddings of encoders: `inference` only, because they are not trained directly.
+
+Does not import torch.
+"""

@@ -1,1 +1,4 @@
-"""Tagging of words (S6)."""
+"""Tagging of words (S6): spans and evaluation in `inference`, windows of long sentences, examples and loss in `training`.
+
+`inference` does not import torch; `training` does, and only trainings import it.
+"""

@@ -1,1 +1,4 @@
-"""Saved state of a run: checkpoints, run folder, resuming, final bundle and history of runs."""
+"""Saved state of a run: checkpoints, run folder, resuming, final bundle and history of runs.
+
+Imports the other sub-packages of `training`.
+"""

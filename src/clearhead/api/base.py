@@ -61,11 +61,14 @@ class ModelBase:
         """The task of the model."""
         return get_task(self.config.task)
 
-    def require_task(self, verb: str, *, images: bool = False) -> None:
-        """Raise TaskError if the model was not trained for this command or this kind of input."""
+    def require_task(self, verb: str, *, images: bool = False, purpose: str = "") -> None:
+        """Raise TaskError if the model was not trained for this command or this kind of input.
+
+        The error names `purpose`, by default the command.
+        """
         if verb != self.task.verb:
             raise TaskError(
-                f"{self.folder} was trained for the task {self.config.task}: it cannot {verb}. "
+                f"{self.folder} was trained for the task {self.config.task}: it cannot {purpose or verb}. "
                 f"Use clearhead {self.task.verb} {self.folder}"
             )
         self._require_input(images=images)

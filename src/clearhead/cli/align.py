@@ -63,7 +63,7 @@ def align(
     if head is not None and layer is None:
         raise ConfigError("--head needs --layer, because heads are counted per layer")
     model = load(folder, tag, engine=engine, compute_type=compute_type)
-    model.require_task("translate")
+    model.require_task("translate", purpose="align translations")
     model = model.with_table(table_settings([], columns))
     if gold is not None:
         best = model.choose_head(gold)

@@ -129,6 +129,7 @@ def _write(path: Path, data: bytes) -> None:
         write_atomically(path, data)
     except OSError as error:
         raise InspectionError(f"cannot write {path}: {error.strerror}; choose another file") from error
+    typer.echo(f"wrote {path}", err=True)
 
 
 def _print_json(

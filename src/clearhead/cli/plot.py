@@ -89,6 +89,7 @@ def _write(out: Path, charts: list[Chart], form: Literal["png", "svg"]) -> None:
         write_atomically(out, draw_all(charts, form))
     except OSError as error:
         raise TrainingError(f"cannot write {out}: {error.strerror}; choose another file") from error
+    typer.echo(f"wrote {out}", err=True)
 
 
 def _print_charts(charts: list[Chart]) -> None:

@@ -57,5 +57,5 @@ def test_a_changed_network_runs_in_torch(trained: Trained) -> None:
     assert str(model.engine_choice) == "native"
     assert str(changed.engine_choice) == "torch (the network was changed)"
     assert changed.translate(TEXTS[0]).log_prob != model.translate(TEXTS[0]).log_prob
-    with pytest.raises(DecodingError, match="this one was changed"):
+    with pytest.raises(DecodingError, match="this model was changed in memory"):
         changed.translate(TEXTS[0], engine="native")

@@ -217,7 +217,7 @@ def test_generate_prints_the_results_of_the_api(
         (["--beam", "2", "--set", "decoding.min_length=201"], "decoding.min_length=201 cannot be met"),
         (["--beam", "2", "--include", "house", "--exclude", "house"], "contradicts decoding.include"),
         (["--include", "house", "--set", "decoding.method=sample"], "works with neither beam_groups nor sampling"),
-        (["--beam", "2", "--include", "house field", "--max-tokens", "1"], "Raise max_tokens, or ask for less"),
+        (["--beam", "2", "--include", "house field", "--max-tokens", "1"], "Raise max_tokens, or use fewer words"),
         (["--lines"], "--lines reads prompts from standard input: add --json"),
         (["--lines", "--json", "--alternatives-at", "1"], "--lines reads prompts from standard input"),
         (["x" * 40], "the prompt has"),

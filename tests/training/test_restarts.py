@@ -54,4 +54,4 @@ def test_a_signal_to_torchrun_stops_all_and_saves(tmp_path: Path) -> None:
     rest = started.communicate(timeout=TIMEOUT)[1]
     assert started.returncode != 0
     text = "".join(output) + rest
-    assert "stopping after this update" in text and "--resume continues the run" in text, text
+    assert "stopping after this update" in text and "--resume resumes the run" in text, text

@@ -18,45 +18,23 @@ from clearhead.bundle.writer import save as save_bundle
 from clearhead.config import ModelConfig
 from clearhead.inspection.trace.activation_recorder import ActivationRecorder
 from clearhead.inspection.trace.sublayers import find_heads, find_stacks, find_sublayers
-from clearhead.kernels import dropout_seed
-from clearhead.model.loss import cross_entropy
 from clearhead.model.parameters import restore, snapshot
 from clearhead.model.registry import build_model
-from tests.model.options import with_random_weights
-
-V, PAD, START, END = 23, 0, 2, 3
-SMALL: dict[str, Any] = {
-    "vocab_size": V, "model_dim": 22, "feed_forward_dim": 29, "num_heads": 2, "num_encoder_layers": 2,
-    "num_decoder_layers": 2, "dropout": 0.1, "max_positions": 64,
-}  # fmt: skip
-T5 = {"positions": "relative", "norm": "rms", "bias": False, "scale_attention": False, "scale_embeddings": False,
-      "scale_output": True}  # fmt: skip
-GENERATORS: dict[str, dict[str, Any]] = {
-    "transformer": {},
-    "transformer, post-norm": {"norm_placement": "post"},
-    "transformer, rotary": {"positions": "rotary", "num_heads": 1},
-    "transformer, none": {"positions": "none"},
-    "transformer, batch norm": {"norm": "batch"},
-    "transformer, group norm": {"norm": "group", "norm_groups": 2},
-    "transformer, d_v": {"key_dim": 7, "value_dim": 5},
-    "T5": {**T5},
-    "T5, gated": {**T5, "gated": True, "activation": "gelu_tanh", "tied_embeddings": "none", "scale_output": False},
-    "decoder": {"family": "decoder", "positions": "learned"},
-    **{family: {"family": family, "attention": "none"} for family in ("rnn", "gru", "lstm")},
-    **{
-        f"lstm, {kind}": {"family": "lstm", "attention": kind, "bidirectional": kind == "dot"}
-        for kind in ("dot", "scaled_dot", "general", "additive", "cosine")
-    },
-}
-ENCODERS: dict[str, dict[str, Any]] = {
-    "encoder": {"family": "encoder"},
-    "BERT": {"family": "encoder", "positions": "learned", "num_segments": 2, "embedding_norm": True, "pooler": True,
-             "scale_embeddings": False, "norm_placement": "post", "pooling": "first", "activation": "gelu"},
-    "lstm": {"family": "lstm", "pooling": "last"},
-    "gru, both ways": {"family": "gru", "bidirectional": True, "pooling": "mean"},
-    "rnn": {"family": "rnn", "pooling": "last"},
-}  # fmt: skip
-
+from tests.model.contract_networks import (
+    ALL,
+    CAPTIONING,
+    ENCODER_HEADS,
+    ENCODERS,
+    END,
+    GENERATORS,
+    IMAGE_ENCODERS,
+    PAD,
+    SMALL,
+    START,
+    V,
+    build,
+    source,
+)
 
 # Evaluation runs the same code with kernels and without, except for additive attention; training does not.
 MODES = ["inference", "training", "training in plain torch"]
@@ -75,20 +53,6 @@ def run_in(mode: str, model: Any) -> Iterator[None]:
     in_plain_torch = kernels.disabled() if mode == "training in plain torch" else nullcontext()
     with torch.inference_mode(mode == "inference"), in_plain_torch:
         yield
-
-
-def build(settings: dict[str, Any], **options: Any) -> Any:
-    torch.manual_seed(5)
-    return build_model(ModelConfig(**{**SMALL, **settings, **options})).eval()
-
-
-def source(rows: int = 3, length: int = 7) -> Tensor:
-    """Return sentences of different lengths with their end tokens, padded at the end."""
-    src_RS = torch.randint(4, V, (rows, length))
-    for row in range(rows):
-        src_RS[row, length - row - 1] = END
-        src_RS[row, length - row :] = PAD
-    return src_RS
 
 
 def input_of(name: str) -> Tensor:
@@ -203,13 +167,6 @@ def test_one_row_per_sentence_can_become_several(name: str) -> None:
     torch.testing.assert_close(widened, expected, atol=1e-5, rtol=1e-5)
 
 
-ENCODER_HEADS = {
-    **{f"{name}, {head}": {**settings, "head": head, "num_labels": 7}
-       for name, settings in ENCODERS.items() for head in ("classification", "token_classification")},
-    **{f"{name}, masked_lm": {**ENCODERS[name], "head": "masked_lm"} for name in ("encoder", "BERT")},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(("name", "mode"), each_in_every_mode(ENCODER_HEADS))
 def test_encoders_ignore_padding_and_other_sequences(name: str, mode: str) -> None:
     settings = ENCODER_HEADS[name]
@@ -231,13 +188,6 @@ def test_encoders_ignore_padding_and_other_sequences(name: str, mode: str) -> No
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(3, 2, 7), atol=1e-5, rtol=0)
 
 
-IMAGE_ENCODERS: dict[str, dict[str, Any]] = {
-    "patches": {"family": "vit", "positions": "learned", "pooling": "first", "image_size": 6, "patch_size": 2},
-    "convolutional": {"family": "cnn", "image_size": 6, "norm_groups": 2},
-    "mlp": {"family": "mlp", "image_size": 6},
-}
-
-
 @pytest.mark.parametrize("name", IMAGE_ENCODERS)
 def test_image_encoders_keep_the_contract(name: str) -> None:
     model = build(IMAGE_ENCODERS[name], head="classification", num_labels=7)
@@ -250,9 +200,6 @@ def test_image_encoders_keep_the_contract(name: str) -> None:
     assert len(output.attention) == (2 if name == "patches" else 0)
     for weights_BHSS in output.attention:
         torch.testing.assert_close(weights_BHSS.sum(-1), torch.ones(5, 2, 10), atol=1e-5, rtol=0)
-
-
-CAPTIONING: dict[str, Any] = {"input": "image", "image_size": 6, "patch_size": 3}
 
 
 def test_captioning_step_by_step_equals_all_at_once() -> None:
@@ -328,11 +275,6 @@ def test_every_encoder_can_be_recorded(name: str) -> None:
 
 
 EMPTY: dict[str, Any] = {"config": {}, "tokenizer": "null", "weights_kind": "last", "data": {}, "training": {}}
-ALL = {
-    **GENERATORS,
-    **{f"{name}, classification": {**settings, "head": "classification", "num_labels": 7}
-       for name, settings in (ENCODERS | IMAGE_ENCODERS).items()},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -343,116 +285,3 @@ def test_saved_and_loaded_it_is_the_same(name: str, tmp_path: Path) -> None:
     restore(other, bundle.load(tmp_path / "model").tensors())
     for (key, one), (_, two) in zip(model.state_dict().items(), other.state_dict().items(), strict=True):
         assert torch.equal(one, two), key
-
-
-TRAINED: dict[str, dict[str, Any]] = {
-    **ALL,
-    **ENCODER_HEADS,
-    "encoder, relative": {**ENCODERS["encoder"], "positions": "relative", "head": "classification", "num_labels": 7},
-    "encoder, rotary": {**ENCODERS["encoder"], "positions": "rotary", "num_heads": 1, "head": "token_classification",
-                        "num_labels": 7},
-    "BERT, segments": ENCODER_HEADS["BERT, classification"],
-    "decoder, documents": GENERATORS["decoder"],
-    "transformer, images": CAPTIONING,
-    "transformer, output bias": {"output_bias": True},
-}  # fmt: skip
-
-
-def states_and_loss(model: Any, name: str) -> tuple[Tensor, Tensor]:
-    """Return the hidden states of the tokens of a batch with padding, and the training loss."""
-    settings = TRAINED[name]
-    ids_BS, tgt_BT = source(), source(length=5)
-    inputs = torch.randn(3, 1, 6, 6) if "image_size" in settings else ids_BS
-    if "head" not in settings:
-        target_BT = tgt_BT
-        if name == "decoder, documents":
-            documents_BT = (torch.arange(6) > torch.tensor([[2], [3], [0]])).long()
-            hidden_BTD, target_BT = model(ids_BS[:, :-1], documents_BT), ids_BS[:, 1:]
-        elif name == "decoder":
-            hidden_BTD, target_BT = model(ids_BS[:, :-1]), ids_BS[:, 1:]
-        else:
-            hidden_BTD = model(inputs, F.pad(tgt_BT, (1, -1), value=START))
-        loss = cross_entropy(hidden_BTD, model.output.weight, target_BT, PAD, 0.1, model.output.bias)
-        return hidden_BTD[target_BT != PAD], loss.smoothed
-    if settings["head"] == "masked_lm":
-        is_masked_BS = (torch.arange(7) % 2 == 0) & (ids_BS != PAD)
-        hidden_D, target = model(ids_BS, is_masked_BS), ids_BS[is_masked_BS]
-    elif settings["head"] == "token_classification":
-        hidden_D, target = model(ids_BS)[ids_BS != PAD], ids_BS[ids_BS != PAD] % 7
-    else:
-        hidden_D, target = model(inputs), torch.arange(3)
-        if name == "BERT, segments":
-            segments_BS = (torch.arange(7) > torch.tensor([[2], [4], [0]])).long()
-            hidden_D = model.dropout(model.backbone(ids_BS, segments_BS=segments_BS).pooled_BD)
-    return hidden_D, F.cross_entropy(model.logits(hidden_D), target, reduction="sum", label_smoothing=0.1)
-
-
-def train_once(model: Any, name: str) -> list[Tensor]:
-    """Return the hidden states, the loss and the gradients of all weights; batch and dropout are the same each time."""
-    torch.manual_seed(1)
-    model.train().zero_grad()
-    with dropout_seed(3):
-        hidden_D, loss = states_and_loss(model, name)
-        loss.backward()  # type: ignore[no-untyped-call]
-    # The gradients of these biases are rounding: that of the keys changes no weight of attention, and a batch norm
-    # subtracts what is added to all positions.
-    cancelled: tuple[str, ...] = ("key.bias",)
-    if TRAINED[name].get("norm") == "batch":
-        cancelled += ("value.bias", "attention.output.bias", "feed_forward.w2.bias", "encoder.norm.bias")
-    named = [(key, each.grad) for key, each in model.named_parameters() if not key.endswith(cancelled)]
-    return [hidden_D.detach(), loss.detach(), *(grad.clone() for _, grad in named if grad is not None)]
-
-
-def compare_with_plain_torch(model: Any, name: str) -> None:
-    """Compare hidden states, loss and gradients with those of plain torch, with padding."""
-    actual = train_once(model, name)
-    with kernels.disabled():
-        expected = train_once(model, name)
-    assert len(actual) == len(expected)
-    for record, second in zip(actual, expected, strict=True):
-        torch.testing.assert_close(record, second, rtol=1e-5, atol=1e-5 * float(second.abs().max()))
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_kernels_give_the_gradients_of_plain_torch(name: str) -> None:
-    compare_with_plain_torch(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
-
-
-def is_always_padded(settings: dict[str, Any]) -> bool:
-    """Return whether a network is trained with padding: decoder-only, recurrent, of images, or with batch norm."""
-    config = ModelConfig(**{**SMALL, **settings})
-    return not config.can_drop_padding or config.family not in ("transformer", "encoder")
-
-
-@pytest.mark.parametrize("name", [name for name, settings in TRAINED.items() if is_always_padded(settings)])
-def test_kernels_drop_what_plain_torch_drops(name: str) -> None:
-    """A padding-free mask has other rows; with padding, all masks are equal."""
-    model = with_random_weights(build(TRAINED[name], dropout=0.1))
-    compare_with_plain_torch(model, name)
-    without = train_once(with_random_weights(build(TRAINED[name], dropout=0.0)), name)
-    assert not torch.allclose(train_once(model, name)[0], without[0], atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_loss_falls_on_a_toy(name: str) -> None:
-    """Generators learn to copy; encoders to name the first token."""
-    settings = ALL[name]
-    model = build(settings, dropout=0.0, model_dim=44).train()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    ids_BS = torch.randint(4, 11, (32, 5), generator=torch.Generator().manual_seed(3))
-    images_BCYX = F.one_hot(ids_BS[:, :1] - 4, 36).float().view(32, 1, 6, 6)
-    losses = []
-    for _ in range(60):
-        if "head" in settings:
-            logits = model.logits(model(images_BCYX if "image_size" in settings else ids_BS))
-            target = ids_BS[:, 0] - 4
-        elif name == "decoder":
-            logits, target = model.logits(model(ids_BS[:, :-1])), ids_BS[:, 1:]
-        else:
-            logits, target = model.logits(model(ids_BS, F.pad(ids_BS, (1, -1), value=START))), ids_BS
-        loss = F.cross_entropy(logits.flatten(0, -2), target.flatten())
-        losses.append(float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    assert min(losses[-5:]) < 0.6 * losses[0]

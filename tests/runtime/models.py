@@ -9,7 +9,7 @@ from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.model.registry import build_model
-from clearhead.runtime import NativeModel, prepare
+from clearhead.runtime import CoreSearch, NativeModel, prepare
 from clearhead.runtime.native_model import ComputeType
 
 Shape = dict[str, Any]
@@ -82,3 +82,11 @@ def random_sequences(lengths: list[int], seed: int = 0, vocab_size: int = 100) -
     """Return sequences of random ids, special tokens excluded."""
     rng = np.random.default_rng(seed)
     return [rng.integers(4, vocab_size, length).tolist() for length in lengths]
+
+
+def core_settings(beam_size: int = 4, **others: Any) -> CoreSearch:
+    """Return search settings with the length penalty of the paper."""
+    penalties = np.arange(70, dtype=np.float32) ** np.float32(0.6)
+    penalties[0] = 1
+    options = {"n_best": min(beam_size, 3), "start_id": 2, "suppressed": (0, 2), **others}
+    return CoreSearch(penalties, end_id=3, beam_size=beam_size, **options)

@@ -1,6 +1,5 @@
 """The core against the torch modules, and its own guarantees: same bits in any batch, on any number of threads."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,10 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.config import ModelConfig
-from clearhead.errors import BundleError
-from clearhead.model.parameters import named_weights
-from clearhead.runtime import Cancellation, CoreSearch, NativeModel, prepare
+from clearhead.runtime import Cancellation, CoreSearch, NativeModel
 from clearhead.runtime._core import allocated_bytes
 from clearhead.runtime.native_model import ComputeType, CoreHypothesis
 from tests.model.options import padded_layout
@@ -21,10 +17,10 @@ from tests.runtime.models import (
     ENCODERS,
     LANGUAGE_MODELS,
     TRANSLATORS,
+    core_settings,
     native,
     random_model,
     random_sequences,
-    tensors,
 )
 
 SOURCES = random_sequences([5, 17, 1, 33])
@@ -101,13 +97,6 @@ def test_mean_states_of_a_translators_encoder() -> None:
         np.testing.assert_allclose(mean_D, expected_SD.mean(0).numpy(), atol=TOLERANCE)
 
 
-def settings(beam_size: int = 4, **others: Any) -> CoreSearch:
-    penalties = np.arange(70, dtype=np.float32) ** np.float32(0.6)
-    penalties[0] = 1
-    options = {"n_best": min(beam_size, 3), "start_id": 2, "suppressed": (0, 2), **others}
-    return CoreSearch(penalties, end_id=3, beam_size=beam_size, **options)
-
-
 def search(
     model: NativeModel, sources: list[list[int]], search_settings: CoreSearch
 ) -> list[list[CoreHypothesis] | None]:
@@ -122,13 +111,13 @@ MANY = [[*source, 3] for source in random_sequences([*range(1, 30), 7, 7, 7], se
 @pytest.mark.parametrize("name", ["paper", "post-norm", "t5", "learned"])
 def test_a_sentence_has_the_same_bits_in_any_batch(name: str, beam_size: int, compute_type: Any) -> None:
     model = native(random_model(scale=0.3, **TRANSLATORS[name]), compute_type)
-    alone = [search(model, [source], settings(beam_size))[0] for source in MANY]
+    alone = [search(model, [source], core_settings(beam_size))[0] for source in MANY]
     assert len({tuple(hypotheses[0].tokens) for hypotheses in alone if hypotheses}) > 5
-    assert search(model, MANY, settings(beam_size)) == alone
-    assert search(model, MANY, settings(beam_size, threads=3)) == alone
-    assert search(model, MANY, settings(beam_size, batch_rows=2 * beam_size, threads=2)) == alone
+    assert search(model, MANY, core_settings(beam_size)) == alone
+    assert search(model, MANY, core_settings(beam_size, threads=3)) == alone
+    assert search(model, MANY, core_settings(beam_size, batch_rows=2 * beam_size, threads=2)) == alone
     order = np.random.default_rng(0).permutation(len(MANY)).tolist()
-    assert search(model, [MANY[i] for i in order], settings(beam_size)) == [alone[i] for i in order]
+    assert search(model, [MANY[i] for i in order], core_settings(beam_size)) == [alone[i] for i in order]
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
@@ -150,7 +139,7 @@ def test_instruction_sets_with_fused_multiply_add_have_the_same_bits(
 
 def test_threads_share_a_model_but_not_a_state() -> None:
     model = native(random_model(scale=0.3))
-    alone = search(model, MANY, settings())
+    alone = search(model, MANY, core_settings())
     state = model.start(model.encode(SOURCES), len(SOURCES), 1)
     start = threading.Barrier(4)
     searches: list[Any] = []
@@ -158,7 +147,7 @@ def test_threads_share_a_model_but_not_a_state() -> None:
 
     def run() -> None:
         start.wait()
-        searches.append(search(model, MANY, settings()))
+        searches.append(search(model, MANY, core_settings()))
         for _ in range(12):
             try:
                 model.step(np.full((len(SOURCES), 1), 5), state)
@@ -197,9 +186,9 @@ def outputs_of(model: NativeModel) -> list[Any]:
         return [*map(bytes, outputs)]
     if model.config.family == "decoder":
         scores = model.score(TARGETS, TARGETS)[0]
-        return [search(model, [source[:9] for source in MANY], settings()), [*map(bytes, scores)]]
+        return [search(model, [source[:9] for source in MANY], core_settings()), [*map(bytes, scores)]]
     scores, attention = model.score(SOURCES, TARGETS, 2, attention_layer=0)
-    return [search(model, MANY, settings()), [*map(bytes, scores)], [*map(bytes, attention or [])]]
+    return [search(model, MANY, core_settings()), [*map(bytes, scores)], [*map(bytes, attention or [])]]
 
 
 def test_generic_kernels_agree_with_the_fastest_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +254,8 @@ def test_a_shortlist_equals_a_smaller_vocabulary() -> None:
     model = native(random_model(scale=0.3))
     lists = [sorted({3, *source, 50, 60, 70}) for source in MANY]
     limits = [9] * len(MANY)
-    results = model.search(MANY, limits, settings(), lists)
-    assert [model.search([s], [9], settings(), [some])[0] for s, some in zip(MANY, lists, strict=True)] == results
+    results = model.search(MANY, limits, core_settings(), lists)
+    assert [model.search([s], [9], core_settings(), [some])[0] for s, some in zip(MANY, lists, strict=True)] == results
     for source, some, outputs in zip(MANY, lists, results, strict=True):
         assert outputs
         best = outputs[0]
@@ -282,7 +271,9 @@ def test_a_shortlist_equals_a_smaller_vocabulary() -> None:
 @pytest.mark.parametrize("beam_size", [4, 31])
 def test_a_beam_wider_than_the_shortlist_has_only_its_tokens(beam_size: int) -> None:
     model = native(random_model())
-    results = model.search(SOURCES, [2] * len(SOURCES), settings(beam_size, n_best=beam_size), [[3, 5]] * len(SOURCES))
+    results = model.search(
+        SOURCES, [2] * len(SOURCES), core_settings(beam_size, n_best=beam_size), [[3, 5]] * len(SOURCES)
+    )
     for each in results:
         assert each is not None
         assert sorted(hypothesis.tokens for hypothesis in each) == [[], [5], [5, 5]]
@@ -293,34 +284,34 @@ def test_cancelled_sentences_leave_and_others_stay() -> None:
     model, cancellation, other = native(random_model()), Cancellation(), Cancellation()
     cancellation.cancel()
     limits = [30] * len(MANY)
-    expected = model.search(MANY, limits, settings())
+    expected = model.search(MANY, limits, core_settings())
     cancellations = [cancellation if index in (1, 4) else other if index % 2 else None for index in range(len(MANY))]
-    actual = model.search(MANY, limits, settings(), cancellations=cancellations)
+    actual = model.search(MANY, limits, core_settings(), cancellations=cancellations)
     assert [index for index, each in enumerate(actual) if each is None] == [1, 4]
     assert all(each is None or each == expected[index] for index, each in enumerate(actual))
     late = [Cancellation(deadline=1e-9)] * len(MANY)
-    assert model.search(MANY, limits, settings(), cancellations=late) == [None] * len(MANY)
+    assert model.search(MANY, limits, core_settings(), cancellations=late) == [None] * len(MANY)
     with pytest.raises(ValueError, match="a cancel flag for each source"):
-        model.search(MANY, limits, settings(), cancellations=late[1:])
+        model.search(MANY, limits, core_settings(), cancellations=late[1:])
 
 
 def test_sentences_that_were_cancelled_before_are_not_encoded() -> None:
     model, cancellation = native(random_model()), Cancellation()
     cancellation.cancel()
-    model.search(SOURCES, [1] * 4, settings(), cancellations=[cancellation] * 4)
+    model.search(SOURCES, [1] * 4, core_settings(), cancellations=[cancellation] * 4)
     before = allocated_bytes()
-    model.search(SOURCES, [1] * 4, settings())
+    model.search(SOURCES, [1] * 4, core_settings())
     assert allocated_bytes() > before, "buffers for encoded sources already existed"
 
 
 def test_a_search_ends_when_it_is_cancelled() -> None:
     """Without cancellation the search of 200,000 sentences of 1,009 tokens each would take hours."""
     model, cancellation, count = native(random_model(max_positions=1009)), Cancellation(), 200_003
-    model.search([[5, 3]], [2], settings())
+    model.search([[5, 3]], [2], core_settings())
     before, results = allocated_bytes(), list[list[CoreHypothesis] | None]()
 
     def run() -> None:
-        search_settings = replace(settings(min_length=1009), penalties=np.ones(1010, np.float32))
+        search_settings = replace(core_settings(min_length=1009), penalties=np.ones(1010, np.float32))
         results.extend(
             model.search([[5, 3]] * count, [1009] * count, search_settings, cancellations=[cancellation] * count)
         )
@@ -339,7 +330,7 @@ def test_weights_that_are_no_numbers_give_no_hypotheses() -> None:
         network: Any = random_model()
         with torch.no_grad():
             network.decoder.layers[0].feed_forward.w1.weight[3, 5] = float("nan")
-        assert native(network, kind).search([[5, 3]], [4], settings()) == [[]]
+        assert native(network, kind).search([[5, 3]], [4], core_settings()) == [[]]
 
 
 def test_tied_embeddings_are_prepared_once() -> None:
@@ -355,125 +346,3 @@ def test_tied_embeddings_are_prepared_once() -> None:
 
     table = 4001 * 96 * 4
     assert held(tied_embeddings="none") - held(tied_embeddings="all") >= 2 * table
-
-
-FAMILIES: dict[str, dict[str, Any]] = {
-    "transformer": {},
-    "decoder": {"family": "decoder", "num_encoder_layers": 4},
-    "encoder": {"family": "encoder", "num_decoder_layers": 4},
-}
-SHAPES = [("transformer", each) for each in TRANSLATORS]
-SHAPES += [("decoder", each) for each in LANGUAGE_MODELS] + [("encoder", each) for each in ENCODERS]
-
-
-@pytest.mark.parametrize(("family", "name"), SHAPES)
-def test_every_tensor_is_needed(family: str, name: str) -> None:
-    """A model without one of its tensors is refused, as by torch."""
-    shapes = {**TRANSLATORS, **LANGUAGE_MODELS, **ENCODERS}
-    network: Any = random_model(**FAMILIES[family], **shapes[name])
-    whole = tensors(network)
-    native(network)
-    for missing in named_weights(network):
-        arrays = {name: tensor for name, tensor in whole.items() if tensor is not whole[missing]}
-        with pytest.raises(BundleError, match=f"the tensor {re.escape(missing)} is missing"):
-            prepare(network.config, arrays)
-
-
-@pytest.mark.parametrize(
-    ("settings", "unread", "message"),
-    [
-        ({}, {"bias": False}, "bias has no place"),
-        (LANGUAGE_MODELS["gpt2"], {"bias": False}, "bias has no place"),
-        ({}, {"norm": "rms"}, "norm.bias has no place"),
-        ({"output_bias": True}, {"output_bias": False}, "output.bias has no place"),
-        ({}, {"norm_placement": "post"}, "norm.bias has no place"),
-        ({"positions": "learned"}, {"positions": "none"}, "positions.weight has no place"),
-        ({"positions": "learned"}, {"positions": "sinusoidal"}, "positions.weight has no place"),
-        (TRANSLATORS["t5"], {"positions": "rotary"}, "relative_bias.weight has no place"),
-        (TRANSLATORS["t5"], {"relative_buckets": 31}, r"relative_bias.weight has shape \[32, 3\]"),
-        ({"tied_embeddings": "none"}, {"tied_embeddings": "all"}, "must be tied to source_embedding.tokens.weight"),
-    ],
-)
-def test_tensors_of_other_settings_are_named(settings: Any, unread: Any, message: str) -> None:
-    family = "decoder" if settings is LANGUAGE_MODELS["gpt2"] else "transformer"
-    network: Any = random_model(**FAMILIES[family], **settings)
-    other = ModelConfig.model_validate({**network.config.model_dump(), **unread})
-    with pytest.raises(BundleError, match=message):
-        prepare(other, tensors(network))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda arrays: arrays.pop("encoder.norm.weight"), "encoder.norm.weight is missing"),
-        (lambda arrays: arrays.pop("encoder.norm.bias"), "encoder.norm.bias is missing"),
-        (lambda arrays: arrays.update({"extra.weight": np.zeros(3, np.float32)}), "extra.weight has no place"),
-        (lambda arrays: arrays.update({"encoder.layers.0.bias": np.zeros(3, np.float32)}), "0.bias has no place"),
-        (lambda arrays: arrays.update({"output.bias": np.zeros(107, np.float32)}), "output.bias has no place"),
-        (lambda arrays: arrays.update({"encoder.norm.weight": np.zeros((9, 24), np.float32)}), r"shape \[9, 24\]"),
-        (lambda arrays: arrays.update({"output.weight": np.zeros((9, 24), np.float32)}), "must be tied"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_named(change: Any, message: str) -> None:
-    network: Any = random_model()
-    arrays = tensors(network)
-    change(arrays)
-    with pytest.raises(BundleError, match=message):
-        prepare(network.config, arrays)
-
-
-def test_settings_beyond_float32_are_refused() -> None:
-    network: Any = random_model()
-    config = ModelConfig.model_validate({**network.config.model_dump(), "norm_epsilon": 1e300})
-    with pytest.raises(BundleError, match="the setting norm_epsilon is not a finite float32"):
-        prepare(config, tensors(network))
-
-
-@pytest.mark.parametrize("large", [5 + 2**32, -(2**31) - 1, 2**70])
-def test_integers_that_are_no_int32_are_refused(large: int) -> None:
-    """The first value would be 5 if it were truncated to 32 bits."""
-    model = native(random_model())
-    state = model.start(model.encode([[5]]), 1, 1)
-    calls: list[Callable[[Any], object]] = [
-        lambda ids: model.search([ids], [4], settings()),
-        lambda ids: model.search([[5]], ids, settings()),
-        lambda ids: model.search([[5]], [4], settings(), [ids]),
-        lambda ids: model.search([[5]], [4], settings(suppressed=tuple(ids))),
-        lambda ids: model.score([[5]], [ids]),
-        lambda ids: model.reorder(state, np.array(ids)),
-        lambda ids: model.step(np.array([ids]), state),
-    ]
-    for call in calls:
-        for ids in ([large], np.array([large])):
-            with pytest.raises(ValueError, match="expected integers of 32 bits"):
-                call(ids)
-
-
-def test_wrong_ids_limits_and_rows_are_refused() -> None:
-    model = native(random_model())
-    with pytest.raises(ValueError, match="outside of the vocabulary"):
-        model.search([[5, 107]], [4], settings())
-    with pytest.raises(ValueError, match="outside of the vocabulary"):
-        model.search([[-1]], [4], settings())
-    with pytest.raises(ValueError, match="empty or too long"):
-        model.search([[]], [4], settings())
-    with pytest.raises(ValueError, match="limit is out of range"):
-        model.search([[5]], [65], settings())
-    for unordered in ([5, 3], [3, 3]):
-        with pytest.raises(ValueError, match="must ascend"):
-            model.search([[5]], [4], settings(), [unordered])
-    for penalty in (0, -1, np.inf, np.nan):
-        with pytest.raises(ValueError, match="positive and finite"):
-            model.search([[5]], [4], replace(settings(), penalties=np.full(5, penalty, np.float32)))
-    state = model.start(model.encode(SOURCES[:2]), 2, 1)
-    with pytest.raises(ValueError, match="no such row"):
-        model.reorder(state, np.array([0, 7]))
-    for count in (0, 65_536):
-        with pytest.raises(ValueError, match="1 to 65,535 rows"):
-            model.reorder(state, np.zeros(count, np.int64))
-    with pytest.raises(ValueError, match="of another model"):
-        native(random_model()).step(np.array([[2], [2]]), state)
-    for _ in range(64):
-        model.step(np.array([[2], [2]]), state)
-    with pytest.raises(ValueError, match="max_positions"):
-        model.step(np.array([[2], [2]]), state)

@@ -31,43 +31,50 @@ MASKED = "·"
 CELL_WIDTH = 2  # characters
 MAX_LABEL_HEIGHT = 12  # characters of a label above a column
 
+InputText = Annotated[
+    str, typer.Argument(metavar="SENTENCE", help="Input text; a PNG file for an image model.", show_default=False)
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Output text for teacher forcing; for a classifier, a label. [default: found by search]",
+        show_default=False,
+    ),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", help="Attention to show: encoder, decoder or cross. [default: the last of these that the model has]"
+    ),
+]
+Layer = Annotated[int | None, typer.Option("--layer", help="Only this layer, counted from 0.")]
+Head = Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")]
+Ablated = Annotated[
+    list[str],
+    typer.Option("--off", metavar="HEAD", help="Ablate a head (cross.1.0) or a sub-layer (cross.1); repeatable."),
+]
+Html = Annotated[Path | None, typer.Option("--html", help="Write a self-contained HTML file with every head.")]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")]
+Png = Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")]
+
 
 @app.command()
 def inspect(
     folder: Folder,
-    text: Annotated[
-        str, typer.Argument(metavar="SENTENCE", help="Input text; a PNG file for an image model.", show_default=False)
-    ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            help="Output text for teacher forcing; for a classifier, a label. [default: found by search]",
-            show_default=False,
-        ),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            help="Attention to show: encoder, decoder or cross. [default: the last of these that the model has]",
-        ),
-    ] = None,
-    layer: Annotated[int | None, typer.Option("--layer", help="Only this layer, counted from 0.")] = None,
-    head: Annotated[int | None, typer.Option("--head", help="Only this head, counted from 0.")] = None,
-    off: Annotated[
-        list[str],
-        typer.Option("--off", metavar="HEAD", help="Ablate a head (cross.1.0) or a sub-layer (cross.1); repeatable."),
-    ] = [],  # noqa: B006
+    text: InputText,
+    target: Target = None,
+    kind: Kind = None,
+    layer: Layer = None,
+    head: Head = None,
+    off: Ablated = [],  # noqa: B006
     beam: Beam = None,
     tag: Tag = "",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write a self-contained HTML file with every head.")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Write the heat maps as SVG.")] = None,
-    png: Annotated[Path | None, typer.Option("--png", help="Write the heat maps as PNG.")] = None,
+    html: Html = None,
+    svg: Svg = None,
+    png: Png = None,
     as_json: Json = False,
     threads: Threads = 0,
 ) -> None:

@@ -40,6 +40,24 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+Prefix = Annotated[str | None, typer.Option("--prefix", help="Text that every translation must begin with.")]
+Sample = Annotated[
+    bool, typer.Option("--sample", help="Sample instead of beam search; settings: --set decoding.sampling.FIELD.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Random seed for --sample. [default: 0]")]
+Stream = Annotated[bool, typer.Option("--stream", help="Print each translation while it is generated.")]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split/--no-split",
+        help="Translate each sentence of a line separately, if the model was trained on sentences.",
+    ),
+]
+ShortlistFile = Annotated[
+    Path | None,
+    typer.Option("--shortlist", metavar="FILE", help="Vocabulary shortlist written by `clearhead shortlist`."),
+]
+
 
 @app.command()
 def translate(
@@ -48,29 +66,18 @@ def translate(
     beam: Beam = None,
     tag: Tag = "",
     n_best: NBest = 1,
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Text that every translation must begin with.")] = None,
+    prefix: Prefix = None,
     include: Include = None,
     exclude: Exclude = None,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Sample instead of beam search; settings: --set decoding.sampling.FIELD.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Random seed for --sample. [default: 0]")] = None,
+    sample: Sample = False,
+    seed: Seed = None,
     alternatives: Alternatives = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Print each translation while it is generated.")] = False,
-    split: Annotated[
-        bool,
-        typer.Option(
-            "--split/--no-split",
-            help="Translate each sentence of a line separately, if the model was trained on sentences.",
-        ),
-    ] = True,
+    stream: Stream = False,
+    split: Split = True,
     long_lines: LongLines = "split",
     engine: EngineName = None,
     compute_type: ComputeType = "float32",
-    shortlist: Annotated[
-        Path | None,
-        typer.Option("--shortlist", metavar="FILE", help="Vocabulary shortlist written by `clearhead shortlist`."),
-    ] = None,
+    shortlist: ShortlistFile = None,
     as_json: Json = False,
     settings: DecodingSettings = [],  # noqa: B006
     threads: Threads = 0,

@@ -140,7 +140,7 @@ def _replace_position_tables(model: ModelConfig, arrays: dict[str, Floats]) -> d
             tables[bias] = _relative_table(model, arrays.pop(f"{bias}.weight", None), bias)
     for name in tables:
         if name in arrays:
-            raise ValueError(f"the tensor {name} has no place in the model")
+            raise ValueError(f"the tensor {name} does not belong to the model")
     return {**arrays, **tables}
 
 

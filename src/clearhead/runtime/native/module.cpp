@@ -78,7 +78,7 @@ std::unique_ptr<Model> build_model(PyObject* settings, PyObject* tensors, const 
     WithoutGil without;
     auto model = std::make_unique<Model>(read, named, select_kernels(isa));
     const std::string unused = named.unused();
-    if (!unused.empty()) throw std::invalid_argument("the tensor " + unused + " has no place in the model");
+    if (!unused.empty()) throw std::invalid_argument("the tensor " + unused + " does not belong to the model");
     return model;
 }
 
